@@ -132,7 +132,7 @@ def logged(log: EvictionLog, *pods: Pod) -> None:
     """Let the log of the leader before tell that it wrote the plans on these pods."""
     for one in pods:
         if plan_of(one) is not None:
-            log.earlier_plans[one.metadata.uid] = (digest_of(one),)
+            log.earlier_plans[one.metadata.uid] = frozenset({digest_of(one)})
 
 
 def evicted(log: EvictionLog, workload: str, at: float, by: str = "", node: str = "n1") -> None:

@@ -27,7 +27,7 @@ from webhook.kube.rollouts import unready
 from webhook.policy.files.loading import load_or_raise, texts_in
 from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.evictions.store import evictions_lease
-from webhook.reconciler.state.annotations import notice_condition
+from webhook.reconciler.state.annotations import notice_patch
 from webhook.registration.entries import PROBES
 from webhook.registration.probe import send_probe
 
@@ -311,7 +311,7 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
                 continue  # nothing, or an answer to nothing, which is the pod's
             status: dict[str, Any] = {"nominatedNodeName": None} if PLAN in annotations else {}
             if NOTICE in annotations:
-                status["conditions"] = [notice_condition(time.time())]
+                status |= notice_patch(None, time.time())["status"]
             metadata, taken = pod["metadata"], dict.fromkeys(row.key for row in off)
             body = {"metadata": {"uid": metadata["uid"], "annotations": taken}, "status": status}
             path = resources.POD.path(metadata["namespace"], metadata["name"], "status")

@@ -1,10 +1,10 @@
-"""Telling people: Events on both sides, one line and one annotation a decision, metrics (docs/semantics.md E6)."""
+"""Telling people: Events, a line and an annotation for each decision, metrics (docs/semantics.md E6)."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=MetricWrapperBase)
 Tell = Callable[..., None]
-"""Takes the message of one structured log line, and its other fields by their names."""
+"""Takes the message of a structured log line, and its other fields by name."""
 
 
 class Line:
-    """The messages of those lines that are read back: by the page, and by what a simulation reports."""
+    """The messages of lines that the page or a simulation reads."""
 
     DECISION = "decision"
     PLAN_ENDED = "plan ended"
@@ -51,55 +51,55 @@ CONTROLLER = "giveway.dev/reconciler"
 """Who tells, in Events."""
 _ACTION = "Preempting"
 DEVICES_TAKEN = "DevicesTaken"
-"""The reason of the Event on a preemptor that says who took the devices of its plan."""
+"""The reason of the Event that says who took the devices of a plan."""
 _SHOWN = 5
 """Victims and nodes that an Event names."""
 _LEFT_OUT = 20
-"""Nodes that were left out that are written down."""
+"""Nodes that were left out that a decision names."""
 _WAITS_AGAIN, _WAITS_ON = 60.0, 1800.0
-"""Seconds, at least, between two Events that say why one pod waits: if the reason has changed, and if it has not."""
+"""Seconds, at least, between two Events that say why a pod waits: of another reason, or the same."""
 _MOST_WAITING = 20_000
-"""Waiting pods of which is remembered what was said last."""
+"""Waiting pods of which is known what was said last."""
 _DECIDED = 30
 
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _PLAN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _MOST_VALUES = 50
-"""Values of a label before further ones are counted together."""
+"""Values of a label; further ones are counted together."""
 OTHER = "other"
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
 _TEXTS = {
-    "giveway_preemption_attempts": "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited",
-    "giveway_preemption_gangs": "Gangs decided for, by result: together, fits, unschedulable, limited",
-    "giveway_gangs_ended": "Plans of gangs that ended, by how",
-    "giveway_preemption_plans": "Plans that ended, by how",
-    "giveway_preemption_victims": "Victims of a plan",
-    "giveway_evictions": "Victims asked to leave, by policy, its rule and the victim's namespace",
-    "giveway_group_evictions": "Victims asked to leave that belong to a group, by what defines the group",
-    "giveway_preemption_notices": (
+    "preemption_attempts": "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited",
+    "preemption_gangs": "Gangs decided for, by result: together, fits, unschedulable, limited",
+    "gangs_ended": "Plans of gangs that ended, by how",
+    "preemption_plans": "Plans that ended, by how",
+    "preemption_victims": "Victims of a plan",
+    "evictions": "Victims asked to leave, by policy, its rule and the victim's namespace",
+    "group_evictions": "Victims asked to leave that belong to a group, by what defines the group",
+    "preemption_notices": (
         "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn"
     ),
-    "giveway_budget_refusals": "Evictions a disruption budget refused",
-    "giveway_nominations_cleared": (
+    "budget_refusals": "Evictions a disruption budget refused",
+    "nominations_cleared": (
         "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does"
     ),
-    "giveway_events_dropped": "Events that could not be written or had to make room, by their reason",
-    "giveway_decision_seconds": "Seconds from taking a preemptor off the queue to its plan being under way",
-    "giveway_recheck_seconds": "Seconds it takes to look again just before evicting",
-    "giveway_write_seconds": "Seconds the API server takes to answer a write, by kind of write",
-    "giveway_plan_seconds": "Seconds from a decision to the preemptor being bound",
-    "giveway_queue_depth": "Preemptors by their state in the queue",
-    "giveway_nominations": "Nominations held",
-    "giveway_leader": "1 while this process holds the lease",
-    "giveway_workload_evictions": "Evictions of a workload within 24 hours, of the 50 that were evicted most often",
+    "events_dropped": "Events that could not be written or had to make room, by their reason",
+    "decision_seconds": "Seconds from taking a preemptor off the queue to its plan being under way",
+    "recheck_seconds": "Seconds it takes to look again just before evicting",
+    "write_seconds": "Seconds the API server takes to answer a write, by kind of write",
+    "plan_seconds": "Seconds from a decision to the preemptor being bound",
+    "queue_depth": "Preemptors by their state in the queue",
+    "nominations": "Nominations held",
+    "leader": "1 while this process holds the lease",
+    "workload_evictions": "Evictions of a workload within 24 hours, of the 50 that were evicted most often",
 }
 
 
 class ReconcilerMetrics(Collector):
     """One set of instruments in one registry.
 
-    `most_evicted` are the workloads, `Kind/namespace/name`, that were evicted most often, and how often.
+    `most_evicted()` are the workloads that were evicted most often, and how often.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -108,31 +108,31 @@ class ReconcilerMetrics(Collector):
         registry.register(self)
 
         def made(kind: type[T], name: str, *labels: str, **more: Any) -> T:
-            return kind(name, _TEXTS[name], labels, registry=registry, **more)
+            return kind(name, _TEXTS[name], labels, "giveway", registry=registry, **more)
 
-        self.attempts = made(Counter, "giveway_preemption_attempts", "result")
-        self.gangs = made(Counter, "giveway_preemption_gangs", "result")
-        self.gangs_ended = made(Counter, "giveway_gangs_ended", "ending")
-        self.plans = made(Counter, "giveway_preemption_plans", "ending")
-        self.victims = made(Histogram, "giveway_preemption_victims", buckets=_VICTIMS)
-        self.evictions = made(Counter, "giveway_evictions", "policy", "rule", "namespace")
-        self.group_evictions = made(Counter, "giveway_group_evictions", "group")
-        self.notices = made(Counter, "giveway_preemption_notices", "outcome")
-        self.budget_refusals = made(Counter, "giveway_budget_refusals")
-        self.nominations_cleared = made(Counter, "giveway_nominations_cleared", "scheduler")
-        self.events_dropped = made(Counter, "giveway_events_dropped", "reason")
-        self.decision_seconds = made(Histogram, "giveway_decision_seconds", buckets=_DECISION_SECONDS)
-        self.recheck_seconds = made(Histogram, "giveway_recheck_seconds", buckets=_DECISION_SECONDS)
-        self.write_seconds = made(Histogram, "giveway_write_seconds", "write", buckets=_WRITE_SECONDS)
-        self.plan_seconds = made(Histogram, "giveway_plan_seconds", buckets=_PLAN_SECONDS)
-        self.queue_depth = made(Gauge, "giveway_queue_depth", "state")
-        self.nominations = made(Gauge, "giveway_nominations")
-        self.leader = made(Gauge, "giveway_leader")
+        self.attempts = made(Counter, "preemption_attempts", "result")
+        self.gangs = made(Counter, "preemption_gangs", "result")
+        self.gangs_ended = made(Counter, "gangs_ended", "ending")
+        self.plans = made(Counter, "preemption_plans", "ending")
+        self.victims = made(Histogram, "preemption_victims", buckets=_VICTIMS)
+        self.evictions = made(Counter, "evictions", "policy", "rule", "namespace")
+        self.group_evictions = made(Counter, "group_evictions", "group")
+        self.notices = made(Counter, "preemption_notices", "outcome")
+        self.budget_refusals = made(Counter, "budget_refusals")
+        self.nominations_cleared = made(Counter, "nominations_cleared", "scheduler")
+        self.events_dropped = made(Counter, "events_dropped", "reason")
+        self.decision_seconds = made(Histogram, "decision_seconds", buckets=_DECISION_SECONDS)
+        self.recheck_seconds = made(Histogram, "recheck_seconds", buckets=_DECISION_SECONDS)
+        self.write_seconds = made(Histogram, "write_seconds", "write", buckets=_WRITE_SECONDS)
+        self.plan_seconds = made(Histogram, "plan_seconds", buckets=_PLAN_SECONDS)
+        self.queue_depth = made(Gauge, "queue_depth", "state")
+        self.nominations = made(Gauge, "nominations")
+        self.leader = made(Gauge, "leader")
 
     def collect(self) -> Iterator[Metric]:
-        """The gauge whose samples are others each time: one for each workload."""
-        name = "giveway_workload_evictions"
-        gauge = GaugeMetricFamily(name, _TEXTS[name], labels=["kind", "namespace", "name"])
+        """The gauge that has a sample for each workload."""
+        name, labels = "workload_evictions", ["kind", "namespace", "name"]
+        gauge = GaugeMetricFamily(f"giveway_{name}", _TEXTS[name], labels=labels)
         for workload, count in self.most_evicted():
             gauge.add_metric(workload.split("/", 2), count)
         yield gauge
@@ -141,8 +141,8 @@ class ReconcilerMetrics(Collector):
 class Reporter:
     """Everything the reconciler says.
 
-    A recorder of None records no Events (`--dry-run`); `owners` records those on the victims' workloads. `policy_set`
-    says whether Events on victims name preemptors of other namespaces.
+    Without a `recorder` there are no Events (`--dry-run`); `owners` records those on workloads.
+    `policy_set` says whether Events on victims name preemptors of other namespaces.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class Reporter:
         self.metrics = metrics
         self._tell = tell
         self.decided: deque[Plan] = deque(maxlen=_DECIDED)
-        """The plans that were decided last, the oldest first."""
+        """The latest plans, the oldest first."""
         self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
         self._waits: Newest[str, tuple[str, float]] = Newest(_MOST_WAITING)
-        """uid of a waiting pod to what was said of it last, and when, in seconds since the epoch; the oldest first."""
+        """uid of a waiting pod to what was said last, and when, in seconds since the epoch."""
         self._clearing: set[str] = set()
-        """Schedulers that were found to clear nominations."""
+        """Schedulers that clear nominations."""
         self._values: dict[str, set[str]] = {"rule": set(), "namespace": set()}
         """The values of labels of evictions so far."""
 
@@ -171,30 +171,33 @@ class Reporter:
     ) -> None:
         """A preemptor was evaluated, in so many seconds; `wall` is now in seconds since the epoch.
 
-        If a plan was begun or, in a dry run, would have been, its members get to know what was decided. Why a preemptor
-        is left pending is told once; `told` is the reason that it was left with before.
+        If it has a `plan`, be it rehearsed, the members get to know the decision. Why it is left
+        pending is told once; `told` is the reason that it was left with before.
         """
-        self.metrics.attempts.labels(outcome.result).inc(1 if plan is None else len(plan.members))
-        log.debug("%s: %s", key_of(pod), outcome)
+        key = key_of(pod)
+        self.metrics.attempts.labels(outcome.result).inc(len(plan.members) if plan else 1)
+        log.debug("%s: %s", key, outcome)
         if isinstance(outcome, Unschedulable):
             if outcome.reason != told:
-                self._tell("no preemption", preemptor=key_of(pod), reason=outcome.reason)
+                self._tell("no preemption", preemptor=key, reason=outcome.reason)
             self._waiting(pod, outcome, wall)
         if plan is None or not isinstance(outcome, Reserves):
             return
-        self.metrics.victims.observe(len(outcome.victims) if isinstance(outcome, Evicts) else 0)
-        if isinstance(outcome, Evicts) and outcome.cycles and not plan.rehearsed:
-            self._tell("cycle", preemptor=key_of(pod), cycles=list(map(list, outcome.cycles)), plan=plan.id)
-            told = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
-            note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
+        evicts, room = isinstance(outcome, Evicts), outcome.room
+        victims = outcome.victims if evicts else ()
+        self.metrics.victims.observe(len(victims))
+        if evicts and outcome.cycles and not plan.rehearsed:
+            self._tell("cycle", preemptor=key, cycles=list(map(list, outcome.cycles)), plan=plan.id)
+            cycles = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
+            note = f"Evicts pods in turn: {cycles}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", note)
         self.decided.append(plan)
-        evicts, decided = isinstance(outcome, Evicts), dict[str, list[DecidedVictim]]()
-        for victim, row in zip(outcome.victims, outcome.decided, strict=False) if evicts else ():
-            because = f"{row.because}; it goes {outcome.room}" if outcome.room and row.node else row.because
-            told_of = msgspec.structs.replace(row, because=because)
-            decided.setdefault(plan.member_for(victim).node, []).append(told_of)
-        room = f"victims go {outcome.room}" if outcome.room else ""
+        decided = defaultdict[str, list[DecidedVictim]](list)
+        for victim, row in zip(victims, outcome.decided, strict=False):
+            because = f"{row.because}; it goes {room}" if room and row.node else row.because
+            node = plan.member_for(victim).node
+            decided[node].append(msgspec.structs.replace(row, because=because))
+        reasons = outcome.because, room and f"victims go {room}"
         for member in plan.members.values():
             member.decision = DecisionRecord(
                 plan=plan.id,
@@ -202,71 +205,73 @@ class Reporter:
                 node=member.node,
                 policy=plan.record.policy,
                 attempt=plan.record.attempt,
-                victims=tuple(decided.get(member.node, ())),
+                victims=tuple(decided[member.node]),
                 already_leaving=outcome.leaving,
                 selected=outcome.selected,
                 alternatives=outcome.alternatives,
-                because="; ".join(filter(None, (outcome.because, room))),
+                because="; ".join(filter(None, reasons)),
                 left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
                 candidates=outcome.candidates,
                 decision_ms=round(seconds * 1000, 3),
                 notice=plan.record.notice if evicts else 0.0,
-                room=outcome.room,
+                room=room,
             )
-            fields = ({"dryRun": True} if plan.rehearsed else {}) | msgspec.to_builtins(member.decision)
+            fields = {"dryRun": True} if plan.rehearsed else {}
+            fields |= msgspec.to_builtins(member.decision)
             self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
 
     def left_out(self, key: str, left: LeftOut, now: float) -> None:
         """A node is left out for a preemptor for a while."""
-        fields = {"node": left.node, "reason": left.because, "times": left.times, "seconds": round(left.until - now)}
-        self._tell("node left out", preemptor=key, **fields)
+        said = {"node": left.node, "reason": left.because, "times": left.times}
+        self._tell("node left out", preemptor=key, **said, seconds=round(left.until - now))
 
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
-        """A victim was asked to leave; the note names a pod of another namespace only if the policy says so."""
-        name, grounds = plan.record.policy, plan.grounds.get(pod.metadata.uid)
-        labels = {"rule": grounds.rule if grounds else "", "namespace": pod.metadata.namespace}
+        """A victim was asked to leave."""
+        meta, name = pod.metadata, plan.record.policy
+        grounds = plan.grounds.get(meta.uid)
+        labels = {"rule": grounds.rule if grounds else "", "namespace": meta.namespace}
         for label, value in labels.items():
             known = self._values[label]
-            if value in known or len(known) < _MOST_VALUES:
+            if len(known) < _MOST_VALUES:
                 known.add(value)
-            else:
+            if value not in known:
                 labels[label] = OTHER
         self.metrics.evictions.labels(policy=name, **labels).inc()
         if source := group_of(pod).source:
             self.metrics.group_evictions.labels(source).inc()
-        if pod.metadata.uid in plan.notices:
+        if meta.uid in plan.notices:
             self.metrics.notices.labels("ready" if is_ready(pod, plan.id) else "expired").inc()
         rule = f"{grounds.rule}: {grounds.because}" if grounds else f"policy {name}"
-        member, together = plan.member_for(pod), plan.with_all_of({pod.metadata.uid})
+        member, together = plan.member_for(pod), plan.with_all_of({meta.uid})
         by = self.preemptor_shown(plan, pod) or f"{member.uid} of another namespace,"
-        note = f"Preempted by pod {by} of priority {member.priority} on node {pod.spec.node_name}{together} ({rule})"
-        self._event(pod, "Preempted", note, urgent=True)
+        whom = f"pod {by} of priority {member.priority} on node {pod.spec.node_name}"
+        self._event(pod, "Preempted", f"Preempted by {whom}{together} ({rule})", urgent=True)
         if self._owners is not None:
-            told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
-            self._owners.event(pod.metadata, "PodPreempted", _ACTION, told)
+            note = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
+            self._owners.event(meta, "PodPreempted", _ACTION, note)
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
-        """The preemptor, as `namespace/name`; empty if the policy does not let this victim's namespace know it."""
+        """The preemptor's `namespace/name`; empty if the policy keeps it from the victim's namespace."""
         key = plan.member_for(victim).key
         policies = self._policy_set.policies.preemption if self._policy_set else ()
-        told = {policy.name for policy in policies if policy.name_preemptor is PreemptorNaming.ALWAYS}
-        shown = plan.record.policy in told or key.startswith(f"{victim.metadata.namespace}/")
-        return key if shown else ""
+        naming = {policy.name: policy.name_preemptor for policy in policies}
+        always = naming.get(plan.record.policy) is PreemptorNaming.ALWAYS
+        return key if always or key.startswith(f"{victim.metadata.namespace}/") else ""
 
     def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
         """A victim has a notice."""
         self.metrics.notices.labels("told").inc()
         self._tell("notice", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod), by=notice.by)
         whom = notice.preemptor or f"{notice.uid} of another namespace,"
+        node, together = pod.spec.node_name, plan.with_all_of({pod.metadata.uid})
         note = (
-            f"Is asked to leave by {notice.by} for pod {whom} of priority {notice.priority} on node"
-            f" {pod.spec.node_name}{plan.with_all_of({pod.metadata.uid})}; with the annotation {READY}=true it is asked"
-            " at once"
+            f"Is asked to leave by {notice.by} for pod {whom} of priority {notice.priority} on node {node}{together};"
+            f" with the annotation {READY}=true it is asked at once"
         )
         self._event(pod, "PreemptionNotice", note, urgent=True)
 
     def victim_left(self, plan: Plan, pod: Pod) -> None:
-        """A victim left by itself after it was told, which counts as an eviction."""
+        """A victim left by itself after it was told: that counts as an eviction."""
         self.metrics.notices.labels("left").inc()
         self._tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
 
@@ -284,7 +289,7 @@ class Reporter:
         self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
-        """All victims that had to go for a plan have been asked to leave; the pod is one of its preemptors."""
+        """All victims of a plan have been asked to leave; the pod is one of its preemptors."""
         node = plan.members[key_of(pod)].node
         victims = [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
@@ -307,7 +312,7 @@ class Reporter:
         self._tell(Line.MEMBER_LEFT, plan=plan.id, preemptor=member.key, ending=ending.value)
 
     def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
-        """A plan is over, `seconds` after it was made; what others took is told on the preemptor that lost it."""
+        """A plan is over, `seconds` after it was made; `pod` is a preemptor that lost its room."""
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
@@ -323,7 +328,7 @@ class Reporter:
             self._event(pod, DEVICES_TAKEN, told, distinct=True)
 
     def nomination_cleared(self, pod: Pod) -> None:
-        """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""
+        """A scheduler cleared a nomination though nobody took the room; said once for each."""
         scheduler = pod.spec.scheduler_name
         self.metrics.nominations_cleared.labels(scheduler).inc()
         if scheduler in self._clearing:
@@ -333,7 +338,7 @@ class Reporter:
         self._tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
 
     def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
-        """Say on a pod why nobody makes room for it: again when that changes, and now and then while it does not."""
+        """Say on a pod why nobody makes room for it: if that is new, and now and then again."""
         uid, text = pod.metadata.uid, outcome.text
         before, at = self._waits.get(uid, ("", -math.inf))
         if wall - at < (_WAITS_ON if before == text else _WAITS_AGAIN):

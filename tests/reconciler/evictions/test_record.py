@@ -38,14 +38,14 @@ def test_what_is_written_is_read():
     for uid, at in (("old", 10.0), ("new", 90.0)):
         log.asked(uid, NEXT, at)
     log.intend("p1", {"next": NEXT})
-    log.plans["p1"] = ("digest",)
+    log.plans["p1"] = frozenset({"digest"})
     log.returned(API, 100.0)
     made = record(log, 100.0)
     text = encode(made)
     assert len(text) < 700, "the same is not said again and again"
     read = decode(text)
     assert read == made
-    assert (read.wall, read.plans, read.returning) == (START + 100.0, {"p1": ("digest",)}, {API: InVain(1, 160.0)})
+    assert (read.wall, read.plans, read.returning) == (START + 100.0, {"p1": {"digest"}}, {API: InVain(1, 160.0)})
     assert read.intended == {"next": NEXT._replace(at=100.0)}
     assert [read.when(row) for row in read.evictions if row.workload == WEB] == [START + 90.0, START + 10.0]
     assert (encode(NOTHING), decode("")) == ("", NOTHING)

@@ -1,14 +1,14 @@
 """Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
 
-What is to be done next says `plans.look`. Each step is one task, which holds no decision: it makes one request for each
-pod and notes what came of it on the plan. A request that came to nothing is made again by the next look, if that still
-wants it. Every step can be the last one of this process: the plan written on the preemptor says to the next leader how
-to go on.
+`plans.look` says what to do. Each step is one task that decides nothing: it makes one request for
+each pod and notes the answer on the plan. What came to nothing is asked again if the next look
+still wants it. Every step can be the last one of this process: the plan written on the preemptor
+tells the next leader how to go on.
 
-What a plan has written is taken off once nothing stands behind it (docs/notice.md), by one PATCH of a pod's status with
-its resourceVersion, as the pod is known by then. So what another plan has written meanwhile is not taken off. From the
-second try on the pod is read before, and a notice is taken off by its uid alone: nobody keeps a pod, or a notice, by
-changing the pod all the time.
+What a plan has written is taken off once nothing stands behind it (docs/notice.md): by one PATCH
+of the pod's status with the resourceVersion that is known, so what another plan writes meanwhile
+stays. After a failure the pod is read before, and a notice is taken off by its uid alone: nobody
+keeps a pod, or a notice, by changing the pod all the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
@@ -40,28 +40,27 @@ from webhook.reconciler.state.annotations import (
     encode,
     has_notice,
     not_own,
-    notice_annotations,
-    notice_condition,
     notice_of,
+    notice_patch,
 )
 
 log = logging.getLogger(__name__)
 
 _PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two looks whether what a plan has written can be taken off, and for how long others come first."""
+"""Seconds between two tries to take off what a plan has written, and for how long plans come first."""
 
 
 class Performed(NamedTuple):
-    """A step of a plan is done; why the plan must end, None if the next look says how it goes on."""
+    """A step of a plan is done; why the plan must end, None if the next look says that."""
 
     plan: Plan
     ending: Ending | None = None
 
 
 class Executor:
-    """Does the steps of plans and takes them off their pods, each in a task of its own.
+    """Does the steps of plans, and takes plans off their pods, each in a task.
 
-    Nobody is told or asked before the `store` has written the plan and its victims. What is done is put on `news`.
+    Nobody is told or asked before the `store` has written the plan. What is done comes on `news`.
     """
 
     def __init__(
@@ -80,36 +79,36 @@ class Executor:
         self._taking_off: set[str] = set()
         """Pods, by `namespace/name`, that something is being taken off."""
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
+        """By pod: held while its notice is written or taken off, so neither undoes the other."""
 
     def take_off(self, key: str) -> None:
-        """Take off a pod what nothing stands behind any more, unless that is being done."""
-        pod = self._state.pods.get(key)
-        if pod is not None and key not in self._taking_off and self._in_vain(pod):
+        """Take off a pod what nothing stands behind, unless that is being done."""
+        if key not in self._taking_off and self._in_vain(self._state.pods.get(key)):
             self._taking_off.add(key)
             self.start(self._take_off(key))
 
-    def _in_vain(self, pod: Pod) -> Literal["clear", "withdraw", ""]:
-        """What a pod carries that nothing stands behind any more: a plan, or a notice.
+    def _in_vain(self, pod: Pod | None) -> str:
+        """How to take off what nothing stands behind; empty if there is no such plan or notice.
 
-        A plan that another one of the preemptor follows is written over: an autoscaler that looks between two patches
-        adds a node for a pod without a nomination.
+        A plan that another one follows is written over: an autoscaler that saw the preemptor
+        without a nomination would add a node.
         """
-        key = key_of(pod)
-        if key not in self._manager.plans and self._state.pending.over(key, pod) is not None:
+        if pod is None:
+            return ""
+        key, manager = key_of(pod), self._manager
+        if key not in manager.plans and self._state.pending.over(key, pod) is not None:
             return "clear"
-        return "withdraw" if has_notice(pod) and not self._manager.index.stands(pod) else ""
+        return "withdraw" if has_notice(pod) and not manager.index.stands(pod) else ""
 
     async def stop(self) -> None:
-        """End every task without writing: this process leads no more. One may not even have begun."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        """End every task without writing, also one that has yet to begin: this process leads no more."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._taking_off.clear()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do this in a task of its own."""
+        """Do this in a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -117,14 +116,13 @@ class Executor:
     # The steps of a plan.
 
     async def perform(self, plan: Plan, do: Do) -> None:
-        """Do one step of a plan, and tell that it is done: when all of it is, none may write after it.
+        """Do one step of a plan, and tell it once all of it is done: nothing is written after that.
 
-        Nobody is told or asked unless it was sure all the time who leads, and the store has written the plan: else
-        something else may be to be done by then.
+        If it had to wait until it is sure who leads, or until the store has written the plan,
+        it does nothing: the next look may find something else to do.
         """
         ending: Ending | None = None
-        verbs = {verb for verb, _ in do.requests}
-        waited = False
+        verbs, waited = {verb for verb, _ in do.requests}, False
         if not verbs & {Verb.NOMINATE, Verb.DISPLACE}:
             waited = await self._writer.wait_while_in_doubt()
             if not waited and verbs != {Verb.TRY}:
@@ -155,16 +153,15 @@ class Executor:
 
     async def _said(self, plan: Plan, verb: Verb, pod: Pod) -> Effect:
         """What the server says to a request. Raises ApiError."""
-        version, tries = pod.metadata.resource_version, plan.tries.get(pod.metadata.uid)
-        whatever = tries is not None and tries.whatever
-        if verb is Verb.NOMINATE:  # the store has it, and the victims, before they are asked
+        meta, version = pod.metadata, pod.metadata.resource_version
+        if verb is Verb.NOMINATE:  # the store has it before the victims are asked
             member = plan.members[key_of(pod)]
             record = plan.written_on(member)
-            told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
-            texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
+            texts = {PLAN: encode(record)}
+            if member.decision is not None:
+                texts[DECISION] = encode(member.decision)
             evictions = self._manager.evaluator.log
-            digests = dict.fromkeys((*evictions.plans.get(member.uid, ()), digest_of(pod, texts)))
-            evictions.plans[member.uid] = tuple(digests)
+            evictions.plans[member.uid] |= {digest_of(pod, texts)}
             evictions.version += 1
             plan.logged = evictions.version
             self._store.hurried.set()
@@ -177,58 +174,63 @@ class Executor:
             await self._writer.patch_status("displace", pod, CLEARED, version)
             return Effect.DONE
         if verb is Verb.READ:
-            known = await self._writer.read(pod.metadata)
+            known = await self._writer.read(meta)
             return Effect.DONE if known.metadata.deletion_timestamp else Effect.UNKNOWN
         by = self._state.pods.get(plan.member_for(pod).key)
         policy = policy_for(by, self._manager.context.policy_set) if by is not None else None
         if policy is None:
             return Effect.UNKNOWN
+        tries = plan.tries.get(meta.uid)
+        whatever = tries is not None and tries.whatever
+        if whatever:
+            version = ""
         if verb is Verb.TELL:
+            seconds = min(policy.victims.notice, plan.record.notice)
             async with self._alone.setdefault(key_of(pod), asyncio.Lock()):  # before its time begins
-                await self._tell(plan, pod, min(policy.victims.notice, plan.record.notice), whatever=whatever)
+                await self._tell(plan, pod, seconds, version)
             return Effect.DONE
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
         if verb is Verb.TRY:
             return await self._writer.evict(pod, grace, "", delete=delete, dry_run=True)
-        # One that is deleted is marked before; one that a budget covers is read before, since the API spends a
-        # disruption before it compares versions (docs/kubernetes-behaviour.md K17).
+        # One that is deleted is marked before. One that a budget covers is read before: the API
+        # spends a disruption before it compares versions (docs/kubernetes-behaviour.md K17).
         known = pod
         if delete:
-            known = await self._writer.mark(pod, self._clock.wall(), "" if whatever else version)
-            version = known.metadata.resource_version
+            known = await self._writer.mark(pod, self._clock.wall(), version)
+            version = version and known.metadata.resource_version
         elif self._state.pending.covering(pod):
-            known, version = await self._writer.read(pod.metadata), ""
-            if not whatever and (known.metadata.labels, not_own(known)) != (pod.metadata.labels, not_own(pod)):
+            known, version = await self._writer.read(meta), ""
+            changed = (known.metadata.labels, not_own(known)) != (meta.labels, not_own(pod))
+            if changed and not whatever:
                 raise ApiError(409, "Conflict", "it has changed since it was judged")
         if known.metadata.deletion_timestamp:
             return Effect.DONE
         if known is not pod:  # that took its time
             step = self._manager.look(plan)
             asked = step.requests if isinstance(step, Do) else ()
-            if (verb, pod.metadata.uid) not in [(other, about.metadata.uid) for other, about in asked]:
+            if all(row.metadata.uid != meta.uid for other, row in asked if other is verb):
                 raise ApiError(409, "Conflict", "it is not to be asked by now")
         plan.evicting = plan.evicting or self._state.creations.now()
-        plan.asking[pod.metadata.uid] = pod
-        return await self._writer.evict(known, grace, "" if whatever else version, delete=delete)
+        plan.asking[meta.uid] = pod
+        return await self._writer.evict(known, grace, version, delete=delete)
 
-    async def _tell(self, plan: Plan, pod: Pod, seconds: float, *, whatever: bool) -> None:
+    async def _tell(self, plan: Plan, pod: Pod, seconds: float, version: str) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
 
-        If an answer was lost the watch has shown the notice by now; what the pod says itself makes its time no longer.
-        One whose annotations have no room for it is told by the Event alone.
+        If an answer was lost, the watch has shown the notice since: what that says makes its time
+        no longer. If its annotations have no room for a notice, the Event alone tells it.
         """
         clock, uid, record = self._clock, pod.metadata.uid, notice_of(pod)
-        until = float(math.ceil(clock.wall() + seconds))  # an instant of whole seconds, and not one too few
-        member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
+        until = float(math.ceil(clock.wall() + seconds))  # whole seconds, and not one too few
         if record is not None and record.plan == plan.id:
             until = min(epoch_or(record.by, until), until)
         else:
+            member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
             record = NoticeRecord(
                 plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority
             )
-            text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
             try:
-                await self._write_notice("notice", pod, record, text, whatever=whatever)
+                await self._write_notice(pod, version, record)
             except ApiError as error:
                 if error.status != 422:
                     raise
@@ -237,46 +239,53 @@ class Executor:
         self._manager.index.untold(uid)
         plan.note_told(uid, until + clock.monotonic() - clock.wall())
 
-    async def _write_notice(
-        self, what: str, pod: Pod, record: NoticeRecord | None, text: str = "", *, whatever: bool
-    ) -> None:
-        """Give a pod as it is known, or whatever it is by now, a notice that says this, or take the one it has off."""
-        condition = notice_condition(self._clock.wall(), text)
-        body = {"metadata": {"annotations": notice_annotations(record)}, "status": {"conditions": [condition]}}
-        version = "" if whatever else pod.metadata.resource_version
-        self._state.pods.written(await self._writer.patch_status(what, pod, body, version, kind="strategic"))
+    async def _write_notice(self, pod: Pod, version: str, record: NoticeRecord | None) -> None:
+        """Give a pod of that resourceVersion this notice, or take the one that it has off."""
+        what, body = "notice" if record else "withdraw", notice_patch(record, self._clock.wall())
+        written = await self._writer.patch_status(what, pod, body, version, kind="strategic")
+        self._state.pods.written(written)
 
     async def _take_off(self, key: str) -> None:
-        """Take off a pod what nothing stands behind any more, however long that takes.
+        """Take off a pod what nothing stands behind, however long that takes.
 
-        What a bound pod carries of a plan is in nobody's way, so other plans pass for some seconds.
+        What a bound pod carries of a plan is in nobody's way: plans come first for some seconds.
         """
-        pods, manager, clock, tries = self._state.pods, self._manager, self._clock, Tries()
+        clock, tries = self._clock, Tries()
         until, alone = clock.monotonic() + _LONGEST_PAUSE, self._alone.setdefault(key, asyncio.Lock())
         try:
             while True:
-                async with alone:
-                    try:
-                        if tries.pause and (pod := pods.get(key)) is not None:
-                            pods.written(await self._writer.read(pod.metadata))
-                        if (pod := pods.get(key)) is None or not (what := self._in_vain(pod)):
+                try:
+                    async with alone:
+                        if not await self._take_off_now(key, until, afresh=tries.pause > 0):
                             break
-                        if what == "withdraw":
-                            manager.index.untold(pod.metadata.uid)
-                            await self._write_notice(what, pod, None, whatever=tries.pause > 0)
-                            self._reporter.withdrawn(pod)
-                        elif is_deferred(pod) or not (
-                            pod.spec.node_name and manager.plans and clock.monotonic() < until
-                        ):
-                            pods.written(await self._writer.clear(pod, self._state.pending.over(key, pod)))
-                    except ApiError as error:
-                        tries.failed(error, clock.monotonic())
-                        if error.status not in {404, 409} and not may_pass(error):
-                            log.warning("what is written on %s cannot be taken off yet: %s", key, error)
-                    else:
-                        tries = Tries()
+                    tries = Tries()
+                except ApiError as error:
+                    tries.failed(error, clock.monotonic())
+                    if error.status not in {404, 409} and not may_pass(error):
+                        log.warning("what is written on %s cannot be taken off yet: %s", key, error)
                 await asyncio.sleep(max(_PAUSE, tries.due - clock.monotonic()))
         except DeposedError:
             pass  # the next leader takes it off
         finally:
             self._taking_off.discard(key)
+
+    async def _take_off_now(self, key: str, until: float, *, afresh: bool) -> bool:
+        """Take it off, unless plans come first; whether there was anything."""
+        pods, manager = self._state.pods, self._manager
+        if afresh and (known := pods.get(key)) is not None:
+            pods.written(await self._writer.read(known.metadata))
+        pod = pods.get(key)
+        what = self._in_vain(pod)
+        if pod is None or not what:
+            return False
+        if what == "withdraw":
+            manager.index.untold(pod.metadata.uid)
+            version = "" if afresh else pod.metadata.resource_version
+            await self._write_notice(pod, version, None)
+            self._reporter.withdrawn(pod)
+            return True
+        waits = pod.spec.node_name and manager.plans and self._clock.monotonic() < until
+        if is_deferred(pod) or not waits:
+            over = self._state.pending.over(key, pod)
+            pods.written(await self._writer.clear(pod, over))
+        return True

@@ -1,7 +1,7 @@
-"""The writes of the reconciler, each behind the fence: nominate, clear a nomination, mark a victim, have it leave.
+"""The writes of the reconciler, each behind the fence.
 
-The preemptor's resourceVersion goes with every nomination, so that of two writers one fails: never two plans for one
-pod. The victim's uid goes with every eviction, so that its successor of the same name is never hit.
+A nomination names the preemptor's resourceVersion, so one of two writers fails: no pod
+has two plans. An eviction names the victim's uid, so it hits no successor of its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from webhook.kube.client import Client, PatchKind
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
@@ -27,17 +27,17 @@ from webhook.reconciler.plans.actions import Effect, is_on_its_way
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 32
-"""Nominations, clearings and reads under way at a time; more would only wait in the API server instead of here."""
+"""Nominations, clearings and reads at a time; more would wait in the API server, not here."""
 _EVICTIONS_AT_ONCE = 256
-"""Evictions under way at a time, over all plans. An eviction waits in the API server for up to 100 ms and does next to
-nothing there, so this is 2560 a second. More would only wait there: service accounts share about 245 seats
-(the priority level `workload-low`)."""
+"""Evictions at a time. Each waits up to 100 ms in the API server and does little there, so
+this is 2560 a second. More would only wait: service accounts share about 245 seats (the
+priority level `workload-low`)."""
 _LONGEST_WRITE = 10.0
 """Seconds, as long as a renewal of the lease may take."""
 _DOUBT_PAUSE = 0.1
 """Seconds between two looks at a lease that is in doubt."""
 _LONGEST_EVICTION = 12.0
-"""Seconds. Admission webhooks have 10 by default, and the API server's own answer is worth more than none."""
+"""Seconds. Admission webhooks have 10, and the API server's own answer is worth more than none."""
 
 T = TypeVar("T")
 CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
@@ -45,12 +45,12 @@ CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": 
 
 
 class Writer:
-    """Asks through `client`. Methods raise DeposedError if this process does not lead, and ApiError.
+    """Writes through `client`. Methods raise ApiError, and DeposedError if this process does not lead.
 
-    `fence()` is asked before every request, and when it is about to be sent: for how many seconds from now nobody else
-    may lead, 0 if this process does not. A request takes no longer than that. As long as it is `in_doubt()` whether
-    this process leads, it waits.
-    `wrote` is told of every answer: the kind of write and the seconds it took.
+    `fence()` is for how many seconds nobody else may lead, 0 if this process does not. It is
+    asked before each request, and when that is about to be sent. No request takes longer.
+    Requests wait while it is `in_doubt()` who leads.
+    `wrote` is told of every answer: the kind of write and the seconds.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class Writer:
         self._fence = fence
         self._in_doubt = in_doubt
         self._wrote = wrote
-        self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
+        self._turns = asyncio.Semaphore(_AT_ONCE), _LONGEST_WRITE
+        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE), _LONGEST_EVICTION
 
     async def wait_while_in_doubt(self) -> bool:
-        """Wait until it is known whether this process leads; whether that took any time."""
+        """Wait until it is known whether this process leads; whether that took time."""
         waited = False
-        while self._in_doubt() and self._fence() <= 0:
+        while self._in_doubt():
             await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
             waited = True
         return waited
 
     async def timely(self, what: str, ask: Callable[[], Awaitable[T]], *, removes: bool = False) -> T:
-        """A request in its turn, if this process still leads then; one that hangs must not outlast the lease.
+        """Make a request in its turn, if this process leads then.
 
-        One that removes a pod may take longer than others, and there are turns of its own for these.
+        One that removes a pod may take longer, and has turns of its kind.
         """
-        gate, longest = (self._evictions, _LONGEST_EVICTION) if removes else (self._gate, _LONGEST_WRITE)
-        async with gate:
+        turns, longest = self._evictions if removes else self._turns
+        async with turns:
             await self.wait_while_in_doubt()
             begun = time.perf_counter()
             try:
@@ -90,11 +90,12 @@ class Writer:
                 self._wrote(what, time.perf_counter() - begun)
 
     async def read(self, known: ObjectMeta) -> Pod:
-        """The pod as the server has it. If it is gone, or another of its name, that is an ApiError of status 404."""
-        fresh = await self.timely("read", partial(self._client.get, POD.path(known.namespace, known.name), Pod))
-        if fresh.metadata.uid != known.uid:
-            raise ApiError(404, "NotFound", f"{known.namespace}/{known.name} is another pod of that name now")
-        return fresh
+        """The pod as the server has it; another pod of its name is an ApiError of status 404."""
+        path = POD.path(known.namespace, known.name)
+        pod = await self.timely("read", partial(self._client.get, path, Pod))
+        if pod.metadata.uid != known.uid:
+            raise ApiError(404, "NotFound", f"{key_of(pod)} is another pod of that name now")
+        return pod
 
     async def patch_status(
         self,
@@ -106,17 +107,17 @@ class Writer:
         kind: PatchKind = "merge",
         removes: bool = False,
     ) -> Pod:
-        """Patch the pod if it is of that resourceVersion, without one whatever it is by now."""
+        """Patch the pod of that resourceVersion; without a version whatever it is now."""
         meta = pod.metadata
         patch = {**body, "metadata": {**body.get("metadata", {}), **_known(pod, version)}}
         path = POD.path(meta.namespace, meta.name, "status")
-        asking = partial(self._client.patch, path, patch, kind=kind, as_=Pod)
-        return await self.timely(what, asking, removes=removes)
+        ask = partial(self._client.patch, path, patch, kind=kind, as_=Pod)
+        return await self.timely(what, ask, removes=removes)
 
     async def clear(self, pod: Pod, node: str | None) -> Pod:
-        """Take plan and nomination off a preemptor; a nomination to another `node` is somebody else's and stays.
+        """Take plan and nomination off a preemptor; a nomination to another `node` stays.
 
-        A pod that gets no further plan is patched whatever the kubelet has written.
+        A pod that gets no further plan is patched whatever the kubelet wrote.
         """
         body = CLEARED if pod.status.nominated_node_name in {"", node} else {"metadata": CLEARED["metadata"]}
         grows = is_deferred(pod) or '"resize":true' in (pod.metadata.annotations or {}).get(PLAN, "")
@@ -124,7 +125,7 @@ class Writer:
         return await self.patch_status("clear", pod, body, version)
 
     async def mark(self, pod: Pod, now: float, version: str) -> Pod:
-        """Write the condition DisruptionTarget on a victim of that resourceVersion, or whatever it is without one."""
+        """Write the condition DisruptionTarget on a victim; `version` as for `patch_status`."""
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -138,10 +139,10 @@ class Writer:
     async def evict(
         self, pod: Pod, grace_period: int | None, version: str, *, delete: bool = False, dry_run: bool = False
     ) -> Effect:
-        """Ask a victim to leave if it is of that resourceVersion, without one whatever it is by now.
+        """Ask a victim to leave; `version` as for `patch_status`.
 
-        The Eviction API keeps budgets, and to `delete` asks none. With `dry_run` nothing happens
-        (docs/kubernetes-behaviour.md K49). Raises ApiError if no answer says what becomes of it.
+        The Eviction API keeps budgets, to `delete` asks none. With `dry_run` nothing happens
+        (docs/kubernetes-behaviour.md K49). Raises ApiError if the effect is not known.
         """
         meta, path = pod.metadata, POD.path(pod.metadata.namespace, pod.metadata.name)
         query: dict[str, Any] = {"dryRun": "All"} if dry_run else {}
@@ -168,6 +169,6 @@ class Writer:
 
 
 def _known(pod: Pod, version: str) -> dict[str, Any]:
-    """This victim and no successor of its name, of that resourceVersion if there is one."""
-    uid = pod.metadata.uid
-    return {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
+    """This pod and no successor of its name, of that resourceVersion if there is one."""
+    known = {"uid": pod.metadata.uid}
+    return {**known, "resourceVersion": version} if version else known

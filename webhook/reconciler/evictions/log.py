@@ -1,8 +1,8 @@
-"""The log of evictions: what was evicted and for whom, what plans under way intend to evict, and what was in vain.
+"""The log of evictions: what was evicted and for whom, what plans intend, and what was in vain.
 
-Rates, cycles, costs, back-off and what people are told are read off it. An eviction is known by the uid of its pod, so
-whoever notes it again notes nothing new. Time is an argument, in monotonic seconds, so that a jump of the system clock
-opens no window.
+Rates, cycles, costs, back-off and what people are told are read off it. An eviction is known
+by the uid of its pod, so it is noted once. Time is an argument, in monotonic seconds, so a
+jump of the system clock opens no window.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 AnyRate = Rate | LabelRate | WorkloadLimit
 
 MOST_KEPT = 16_000
-"""Evictions that are remembered beyond what limits ask for, the latest."""
+"""Evictions that are kept beyond what limits ask for, the latest."""
 KEPT_SECONDS = 30 * 86_400.0
-"""How long an eviction of a workload is looked at."""
+"""How long an eviction of a workload counts."""
 BARE = "Pod/"
-"""What the name of a pod without an owner begins with."""
+"""The beginning of the name of a pod without an owner."""
 _MOST_UIDS = 20_000
-"""Pods that went last by whose uids a second report is known."""
+"""Pods that are known to have been asked, the latest."""
 _MOST_EVICTORS = 1000
 _REFUSED, _RETURNED = (15.0, 600.0), (60.0, 14_400.0)
-"""Seconds, at first and at most, for which a pod that was refused is not asked for again, or those of an owner."""
+"""Seconds, at first and at most, for which a pod that was refused, or pods of an owner, stay."""
 
 
 class PodEviction(NamedTuple):
-    """The eviction of a pod: when, whose it is, where, with which of the labels that rates count by, and for whom.
+    """The eviction of a pod: when, whose it is, where, and for whom.
 
-    `at` is infinite as long as it has not happened. `workload` and `preemptor` are as `name_of` has them; the latter is
-    empty if nobody knows. For `unled` seconds nobody led since: for these no window ran.
+    `at` is infinite until it happens. `workload` and `preemptor` are as `name_of` has them, the
+    latter empty if not known. `labels` are those that rates count by. For `unled` seconds
+    since then nobody led, and no window ran.
     """
 
     at: float
@@ -55,26 +56,26 @@ class PodEviction(NamedTuple):
 
     @property
     def names(self) -> dict[str, str]:
-        """In what it counts, by kind of names (`rates_of`): a pod without an owner in no owner's."""
+        """Where it counts, by kind of names (`rates_of`); without an owner in no owner's."""
         labels = {label(key): value for key, value in self.labels}
         owner = {} if self.workload.startswith(BARE) else {"owner": self.workload}
         return {"cluster": "", "namespace": self.namespace, "node": self.node, **labels, **owner}
 
 
 class InVain(NamedTuple):
-    """What evicting did not help, so many times, and until when it is excluded, in seconds of some clock."""
+    """How often evicting was in vain, and until when that excludes, in seconds of some clock."""
 
     times: Annotated[int, msgspec.Meta(ge=1)]
     until: float
 
 
 class Remaining(NamedTuple):
-    """How many evictions a policy's rates still allow now, by rate and name; who is not named has the whole rate.
+    """How many evictions a policy's rates allow now, by rate and name; the whole rate if not named.
 
     The name of the cluster is empty, that of a label is its value.
 
-    `until` is when the first eviction that counts leaves its window, None if none counts; `again` when the first of the
-    rates that are used up leaves room, None if none is. Both are infinite if that depends on a plan under way.
+    `until` is when the first eviction leaves its window, None if none counts. `again` is when
+    the first used up rate has room, None if none is. Both are infinite if a plan decides that.
     """
 
     left: dict[str, dict[str, int]]
@@ -82,58 +83,58 @@ class Remaining(NamedTuple):
     again: float | None
 
     def used_up(self, rate: str) -> list[str]:
-        """Who has no evictions left by this rate."""
+        """Who has none left by this rate."""
         return [name for name, left in self.left.get(rate, {}).items() if left <= 0]
 
     @property
     def rates_used_up(self) -> str:
-        """The rates that are used up for somebody, as the policy names them."""
+        """The rates that are used up for somebody, by their fields."""
         return " or ".join(f"limits.{rate}" for rate in self.left if self.used_up(rate))
 
 
 class EvictionLog:
-    """The evictions that have happened, those that plans intend, what was in vain, and the plans written on pods."""
+    """Evictions that happened, those that plans intend, what was in vain, and plans on pods."""
 
     def __init__(self) -> None:
         self._label_keys: set[str] = set()
         self._horizon = 0.0
         """Seconds for which limits ask for evictions."""
         self.version = 0
-        """Counts what the next leader has to know."""
+        """Counts changes that the next leader has to know."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
         self.version += 1
         self.past: deque[PodEviction] = deque()
-        """What has happened, the oldest first."""
+        """Those that happened, the oldest first."""
         self._of = defaultdict[str, dict[str, deque[PodEviction]]](dict, cluster={"": self.past})
         """The same by kind and name."""
         self._intended: dict[str, dict[str, PodEviction]] = {}
-        """What plans have yet to ask for, by the uid of the pod and the plan's id."""
+        """What plans have yet to ask for, by the uid of the pod and the id of the plan."""
         self._uids: Newest[str, None] = Newest(_MOST_UIDS)
         """Pods that were asked to leave."""
         self._refused: dict[str, float] = {}
-        """Pods that the API server did not remove, by key, and until when they are excluded."""
+        """Pods that the API server kept, by key, and until when they are excluded."""
         self._refusing: dict[str, InVain] = {}
         """Their owners."""
         self.returning: dict[str, InVain] = {}
-        """The owners that put their pods back, also those whose pods may be asked for again by now."""
-        self.plans: dict[str, tuple[str, ...]] = {}
-        """By the uid of a preemptor, with the digests of what is written of its plan on it."""
-        self.earlier_plans: dict[str, tuple[str, ...]] = {}
-        """The same of the leader before, as long as they have not been found."""
+        """The owners that put their pods back, also if they are excluded no more."""
+        self.plans = defaultdict[str, frozenset[str]](frozenset)
+        """uid of a preemptor to the digests of what is written of its plan on it."""
+        self.earlier_plans: dict[str, frozenset[str]] = {}
+        """The same of the leader before, until they are found."""
 
     # What is intended, and what happens.
 
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
-        """The eviction of this pod for that workload or bare pod, which has not happened yet."""
-        made = at_creation(pod.metadata).labels or {}
-        labels = tuple((key, bounded(made[key])) for key in sorted(self._label_keys) if key in made)
-        return PodEviction(math.inf, name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
+        """The eviction of this pod for that workload or bare pod, yet to happen."""
+        namespace, made = pod.metadata.namespace, at_creation(pod.metadata).labels or {}
+        labels = tuple((key, bounded(made[key])) for key in sorted(self._label_keys & made.keys()))
+        return PodEviction(math.inf, name_of(pod), pod.spec.node_name, namespace, labels, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
-        """What a plan is going to evict, by uid: until that happens it counts in every window."""
+        """A plan is to evict these, by uid: until then they count in every window."""
         for uid, eviction in evictions.items():
             if uid not in self._uids:
                 self._intended.setdefault(uid, {})[plan] = eviction
@@ -147,18 +148,18 @@ class EvictionLog:
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
-        """What plans have yet to ask for, by the uid of the pod; of several plans it is as the first one has it."""
+        """What plans have yet to ask for, by the uid of the pod, as the first plan has it."""
         return {uid: next(iter(by_plan.values())) for uid, by_plan in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
-        """A pod was asked to leave; what was intended of it is known better than what is seen now."""
+        """A pod was asked to leave; what was intended says more than what is seen now."""
         eviction = next(iter(self._intended.pop(uid, {}).values()), eviction)
         if uid not in self._uids:
             self._uids[uid] = None
             self.note(eviction._replace(at=now))
 
     def note(self, eviction: PodEviction) -> None:
-        """An eviction has happened; the time is taken to the millisecond, and no earlier."""
+        """An eviction has happened; its time is rounded up to the millisecond."""
         eviction = eviction._replace(at=math.ceil(eviction.at * 1000) / 1000)
         self.version += 1
         for kind, name in eviction.names.items():
@@ -170,7 +171,7 @@ class EvictionLog:
                     del self._of[kind][name]
 
     def is_of_leader_before(self, preemptor: str, digest: str) -> bool:
-        """Whether the leader before has written a text with this digest on the pod: only the first one who asks."""
+        """Whether the leader before wrote a text of this digest on the pod; True only once."""
         if digest not in self.earlier_plans.get(preemptor, ()):
             return False
         self.plans[preemptor] = self.earlier_plans.pop(preemptor)
@@ -179,7 +180,7 @@ class EvictionLog:
     # What the rates leave.
 
     def remember(self, known: Iterable[Limits]) -> None:
-        """Keep of evictions what these limits ask for, as long as they do."""
+        """Keep of evictions what these limits ask for, for as long."""
         for limits in known:
             windows = (rate.window for _, _, rate in rates_of(limits))
             self._horizon = max(self._horizon, limits.cycles.window, *windows)
@@ -190,26 +191,27 @@ class EvictionLog:
         """What the rates still allow, beside what is intended and has happened `since` then."""
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
         rates = list(rates_of(limits))
-        intended = [eviction.names for eviction in self.intended().values()] if rates else []
+        intended = [row.names for row in self.intended().values()] if rates else []
         for field, kind, rate in rates:
-            # The newest comes first; those that are intended are in an infinite future.
+            # The newest comes first. What is intended is in an infinite future.
             times = defaultdict[str, list[float]](list)
             for names in intended:
                 if kind in names:
                     times[names[kind]].append(math.inf)
             for name, past in self._of[kind].items():
-                if recent := [eviction.at for eviction in _within(past, min(rate.window, now - since), now)]:
+                if recent := [row.at for row in _within(past, min(rate.window, now - since), now)]:
                     times[name] += recent
             left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
-            ends += [recent[-1] + rate.window for recent in times.values()]
-            full = (recent for recent in times.values() if len(recent) >= rate.evictions)
-            again += [recent[rate.evictions - 1] + rate.window for recent in full]
+            for recent in times.values():
+                ends.append(recent[-1] + rate.window)
+                if len(recent) >= rate.evictions:
+                    again.append(recent[rate.evictions - 1] + rate.window)
         return Remaining(left, min(ends, default=None), min(again, default=None))
 
     def overdrawn(self, limits: Limits, uids: Iterable[str], now: float, *, since: float = -math.inf) -> str:
-        """Which rate the intended evictions of these pods go beyond, by the limits of now; empty if none.
+        """The rate that the intended evictions of these pods exceed, as a reason; empty if none.
 
-        Beside what is intended, evictions count that happened after `since`.
+        What is intended counts, and what happened after `since`.
         """
         left = self.remaining(limits, now, since=since).left
         intended = self.intended() if left else {}
@@ -219,22 +221,22 @@ class EvictionLog:
                 return f"limits.{field} does not allow so many evictions any more"
         return ""
 
-    # What has happened. Names of workloads are `Kind/namespace/name`.
+    # What has happened, by workload (`Kind/namespace/name`).
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PodEviction]:
-        """The evictions of a workload within the window, the oldest first; none of a pod without an owner."""
-        return [known for known in self._of["owner"].get(workload, ()) if known.at + window > now]
+        """The evictions of a workload within the window, the oldest first; none of a bare pod."""
+        return [row for row in self._of["owner"].get(workload, ()) if row.at + window > now]
 
     def counts(self, window: float, now: float) -> Counter[str]:
-        """How often each workload was evicted within the window; those that were not are left out."""
-        counts = {name: sum(1 for _ in _within(rows, window, now)) for name, rows in self._of["owner"].items()}
-        return Counter({name: count for name, count in counts.items() if count})
+        """How often each workload was evicted within the window, if it was."""
+        names = (row.workload for row in _within(self.past, window, now))
+        return Counter(name for name in names if not name.startswith(BARE))
 
     def evictors(self, workloads: Collection[str], window: float, now: float) -> dict[str, tuple[str, ...]]:
-        """The workloads for which pods of these were evicted within the window, and so on from each of them.
+        """The workloads for which pods of these were evicted within the window, and so on.
 
-        The nearest to these come first, a thousand or a few more at most. Each has the way from it to one of these,
-        each evicted for the one before. These workloads are not among them.
+        The nearest come first, about a thousand at most. Each has the way from it to one of
+        these, each evicted for the one before. These are not among them.
         """
         ways: dict[str, tuple[str, ...]] = {workload: (workload,) for workload in workloads}
         for evicted in (queue := list(ways)):
@@ -244,38 +246,35 @@ class EvictionLog:
                     queue.append(row.preemptor)
         return {evictor: way for evictor, way in ways.items() if len(way) > 1}
 
-    # What was in vain: it is excluded for a while, twice as long each time it happens again.
+    # What was in vain: it is excluded for a while, twice as long each time.
 
     def refused(self, pod: Pod, now: float) -> None:
-        """The API server did not remove the pod: it is excluded, for longer if others of its owner were refused.
+        """The API server kept the pod: it is excluded, for longer if others of its owner were.
 
-        A webhook denies the eviction, the right is missing in the namespace, or two budgets cover the pod (which the
-        Eviction API does not support). The objects that a decision looks at show none of this.
+        A webhook denies the eviction, the right is missing in the namespace, or two budgets cover
+        the pod, which the Eviction API does not support. No decision can see that.
         """
         known = _note_in_vain(self._refusing, workload_of(pod) or key_of(pod), now, _REFUSED)
         self._refused = {key: until for key, until in self._refused.items() if now < until}
         self._refused[key_of(pod)] = known.until
 
     def returned(self, owner: str, now: float) -> None:
-        """The owner put another pod into the room of one that was evicted: all its pods are excluded.
-
-        It is remembered by owner, since the pods of an owner have new names again and again.
-        """
+        """The owner put another pod into the room of an evicted one: all its pods are excluded."""
         _note_in_vain(self.returning, owner, now, _RETURNED)
         self.version += 1
 
     def excluded(self, now: float) -> tuple[list[str], list[str], float | None]:
-        """The pods that are not to be asked for now, the owners whose pods are not, and until when the first is not."""
+        """Pods that are excluded now, owners whose pods are, and when the first is no more."""
         pods = {key: until for key, until in self._refused.items() if now < until}
         owners = {owner: known.until for owner, known in self.returning.items() if now < known.until}
         return [*pods], [*owners], min([*pods.values(), *owners.values()], default=None)
 
 
 def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:
-    """Those of the evictions, the oldest first, that were within the window, the newest first."""
+    """Of evictions, the oldest first, those within the window, the newest first."""
     if rows and rows[0].at + window > now:
         return reversed(rows)
-    return takewhile(lambda eviction: eviction.at + window > now, reversed(rows))
+    return takewhile(lambda row: row.at + window > now, reversed(rows))
 
 
 def _note_in_vain(known: dict[str, InVain], name: str, now: float, pauses: tuple[float, float]) -> InVain:
@@ -288,7 +287,7 @@ def _note_in_vain(known: dict[str, InVain], name: str, now: float, pauses: tuple
 
 
 def name_of(pod: Pod) -> str:
-    """By what name the log knows whose a pod is: its workload, or itself if it has none."""
+    """The name of a pod's workload in the log, or its own if it has none."""
     return workload_of(pod) or f"{BARE}{key_of(pod)}"
 
 
@@ -298,9 +297,9 @@ def label(key: str) -> str:
 
 
 def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
-    """The rates that are set: the field's name, the kind of names that it counts by, and the rate.
+    """The rates that are set: the field, the kind of names that it counts by, and the rate.
 
-    A rate for what lies within another one's comes first.
+    A rate that lies within another one comes first.
     """
     for field, kind, rate in (
         ("perOwner", "owner", limits.per_owner),

@@ -1,8 +1,9 @@
-"""Where the log of evictions outlives pods and leaders: in a Lease of its own.
+"""Where the log of evictions outlives pods and leaders: in a Lease.
 
-It is written within a second of whatever changes in it, and before anybody is told or asked to leave: so a new leader,
-which reads it before it decides anything, finds every eviction and every plan there. So its text takes milliseconds
-also in a busy cluster. Nobody compares the clocks of two leaders: for the next one no time has passed since then.
+It is written within a second of a change, and before anybody is told or asked to leave: a new
+leader reads it before it decides, and finds every eviction and every plan. Its text takes
+milliseconds, also in a busy cluster. Nobody compares the clocks of two leaders: for the next
+one no time has passed since.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ EVICTIONS = "giveway.dev/evictions"
 _PATIENCE = 10.0
 """Seconds for a request, as long as a renewal of the lease may take."""
 _RETRY = 1.0
-"""Seconds before a request is made again that failed."""
+"""Seconds before a request that failed is made again."""
 _GAP = 0.05
 """Seconds, at least, between two writes."""
 _UNHURRIED = 0.95
-"""Seconds for which what nobody waits for gathers."""
+"""Seconds for which changes gather that nobody waits for."""
 _AGAIN = 30.0
-"""Seconds after which it is written again though nothing has changed, since evictions have become older."""
+"""Seconds after which it is written without a change, since evictions have become older."""
 _ROOM = 192 * 1024
-"""Bytes that are written at most: with all its annotations an object may have 256 KiB of them."""
+"""Bytes that are written at most: an object may have 256 KiB of annotations."""
 _AIM = _ROOM * 15 // 16
-"""Bytes that are tried if it is too long: so it is not packed again and again."""
+"""Bytes that are tried if it is too long, so that it is not packed many times."""
 _LONGEST_TEXT = 16 * 1024 * 1024
 """Bytes that are unpacked at most."""
 _MOST_RETURNING = 400
@@ -56,23 +57,23 @@ _MOST_RETURNING = 400
 
 
 class EvictionRecord(msgspec.Struct, frozen=True):
-    """What is written at `wall`, in seconds since the epoch, when the clock by which the other times are said `now`.
+    """What is written at `wall`, in seconds since the epoch; other times are by a clock that says `now`.
 
-    `intended` are the evictions that plans have yet to ask for, by the uid of the pod, `evictions` those that have
-    happened, the newest first. `plans` are those on pods, by the uids of these, with the digests of what is written
-    there. `returning` are owners that put their pods back.
+    `intended` are evictions that plans have yet to ask for, by the uid of the pod, `evictions`
+    those that happened, the newest first. `plans` are the digests of plans on pods, by the uid
+    of the pod. `returning` are owners that put their pods back.
     """
 
     wall: float = 0.0
     now: float = 0.0
     intended: dict[str, PodEviction] = {}
     evictions: Annotated[tuple[PodEviction, ...], msgspec.Meta(max_length=MOST_KEPT)] = ()
-    plans: dict[str, tuple[str, ...]] = {}
+    plans: dict[str, frozenset[str]] = {}
     returning: dict[str, InVain] = {}
     version: Literal[3] = 3
 
     def when(self, row: PodEviction) -> float:
-        """When an eviction was, for people: as `wall`."""
+        """When an eviction was, in seconds since the epoch, for people."""
         return self.wall - (self.now - row.at) - row.unled
 
 
@@ -82,22 +83,23 @@ _RECORD = msgspec.json.Decoder(EvictionRecord)
 
 def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
     """What is known now."""
-    returning = sorted(log.returning.items(), key=lambda owner: -owner[1].until)[:_MOST_RETURNING]
+    now = at.monotonic
+    returning = sorted(log.returning.items(), key=lambda row: -row[1].until)
     return EvictionRecord(
         at.wall,
-        at.monotonic,
-        {uid: eviction._replace(at=at.monotonic) for uid, eviction in log.intended().items()},
+        now,
+        {uid: eviction._replace(at=now) for uid, eviction in log.intended().items()},
         tuple(islice(reversed(log.past), MOST_KEPT)),
         {**log.earlier_plans, **log.plans},
-        dict(returning),
+        dict(returning[:_MOST_RETURNING]),
     )
 
 
 def encode(record: EvictionRecord) -> str:
     """The text of a record, of at most 192 KiB; empty for nothing.
 
-    If that is too little room, the oldest evictions are left out, then the oldest of what plans intend: without that
-    the server would refuse all of it.
+    If that is too little, the oldest evictions are left out, then the oldest that plans intend:
+    else the server would refuse all of it.
     """
     if not (record.intended or record.evictions or record.plans or record.returning):
         return ""
@@ -106,11 +108,11 @@ def encode(record: EvictionRecord) -> str:
     count = len(intended) + len(evictions)
     if len(text) <= _ROOM or not count:
         return text
-    fewer = partial(msgspec.structs.replace, record)
-    rest = len(encode(fewer(intended={}, evictions=())))
+    rest = len(encode(replace(record, intended={}, evictions=())))
     count = count * max(0, _AIM - rest) // max(1, len(text) - rest)
     intended = dict(islice(intended.items(), max(0, len(intended) - count), None))
-    return encode(fewer(intended=intended, evictions=evictions[: count - len(intended)]))
+    evictions = evictions[: count - len(intended)]
+    return encode(replace(record, intended=intended, evictions=evictions))
 
 
 def decode(text: str) -> EvictionRecord:
@@ -128,7 +130,7 @@ def decode(text: str) -> EvictionRecord:
 
 
 def evictions_lease(lease_name: str) -> str:
-    """The name of the Lease with the evictions, by that of the Lease that is led by."""
+    """The name of the Lease with the evictions, by that of the leader's Lease."""
     return f"{lease_name}-evictions"
 
 
@@ -140,10 +142,11 @@ class DeposedError(Exception):
 
 
 async def fenced(ask: Callable[[], Awaitable[T]], fence: Callable[[], float], longest: float) -> T:
-    """What a request comes to that takes no longer than so many seconds, and no longer than this process leads.
+    """The answer to a request of at most `longest` seconds, and no longer than this process leads.
 
-    `fence()` is asked for how many seconds that is, before it is made and when it is about to be sent: until there was
-    a connection the process may have stood still. Raises DeposedError, and ApiError also if there is no answer in time.
+    `fence()` is how many seconds that is. It is asked before, and when the request is about to be
+    sent: until there is a connection the process may stand still. Raises DeposedError, and
+    ApiError also without an answer in time.
     """
 
     def check() -> None:
@@ -162,10 +165,10 @@ async def fenced(ask: Callable[[], Awaitable[T]], fence: Callable[[], float], lo
 
 
 class EvictionStore:
-    """Reads the record when a term begins, and writes what the log knows, by its version, while it lasts.
+    """Reads the record when a term begins, and writes what the log knows while it lasts.
 
-    `place` is the namespace and the name of the Lease, None for a process that keeps nothing. `fence()` is for how many
-    seconds this process may write.
+    `place` is namespace and name of the Lease, None for a process that keeps nothing. `fence()` is
+    for how many seconds this process may write.
     """
 
     def __init__(
@@ -181,20 +184,21 @@ class EvictionStore:
         self._lease: Lease | None = None
         """As it was last seen."""
         self.hurried = asyncio.Event()
-        """Set if somebody waits for what is new: it is written at once."""
+        """Set if somebody waits for what is new."""
         self._written = -1.0
-        """The version that was written last; infinite if the server refuses to have it written: nobody waits then."""
+        """The version that was written last; infinite if the server refuses it: nobody waits then."""
         self._ended = asyncio.Event()
         """Set when the next write has ended."""
 
     async def read(self) -> EvictionRecord:
         """What earlier leaders have written; a server that is away is asked again.
 
-        What none of them would have written is told, and counts for nothing.
+        What none of them would have written is told, and counts nothing.
         """
         while self._place is not None:
+            get = partial(self._get, *self._place)
             try:
-                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, _PATIENCE)
+                self._lease = await fenced(get, lambda: math.inf, _PATIENCE)
                 return decode(_text(self._lease))
             except (ApiError, ValueError) as error:
                 self._warn(error)
@@ -204,7 +208,7 @@ class EvictionStore:
         return NOTHING
 
     async def keep(self) -> None:
-        """Write what is new within a second, and what there is now and then, until cancelled."""
+        """Write what is new within a second, and now and then without news, until cancelled."""
         due, time = -math.inf, asyncio.get_running_loop().time
         while self._place is not None:
             with suppress(TimeoutError):
@@ -237,10 +241,7 @@ class EvictionStore:
         return False
 
     async def wait_until_written(self, version: int) -> bool:
-        """Wait until what was known at that version is written, unless the server refuses to have it written.
-
-        Returns whether that took any time.
-        """
+        """Wait until that version is written, or the server refuses it; whether that took time."""
         waited = False
         while self._place is not None and self._written < version:
             self.hurried.set()
@@ -273,7 +274,8 @@ def _text(lease: Lease | None) -> str:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether the server has answered, and would not answer otherwise if it was asked again."""
+    """Whether the server has answered, and would not answer otherwise."""
     passes = {NO_ANSWER, 404, 409, 429}
-    is_refusal = isinstance(error, ApiError) and error.status not in passes and error.status < 500
-    return is_refusal or isinstance(error, ValueError)
+    if isinstance(error, ApiError):
+        return error.status not in passes and error.status < 500
+    return isinstance(error, ValueError)
