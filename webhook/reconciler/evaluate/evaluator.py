@@ -1,4 +1,4 @@
-"""The cluster and the past as decisions and looks at plans ask for them: who leaves, who goes in vain, what is free."""
+"""What decisions and looks at plans ask of cluster and past: who leaves, who goes in vain, what is free."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from webhook.reconciler.preemptors import SchedulerActivity
 from webhook.reconciler.state.state import State
 
 _OVERDUE = 60.0
-"""Seconds after which a pod that should be gone is not counted on any more."""
+"""Seconds after which nobody counts on a pod that should be gone."""
+_NOWHERE = 2**40
+"""More pods than a node takes."""
 
 
 class Evaluator:
@@ -35,16 +37,17 @@ class Evaluator:
         self.schedulers = SchedulerActivity()
         self.clock = clock
         self._asked: dict[tuple[int, str, bytes], tuple[Pod, bool]] = {}
-        """What was asked since the last event: which pod fits on which node without which others."""
+        """Since the last event: which pod fits on which node without which others."""
         self._asked_at = -1
 
     def exclusions(self, now: float) -> Mask:
-        """The pods, by row, that go on running however often they are evicted, by what was seen.
+        """The pods, by row, that were seen to go on running however often they are evicted.
 
         The API server refused to remove them, or their owners put them back.
         """
         pods, owners, _ = self.log.excluded(now)
-        return mask_of(self.state, np.append(self.state.snapshot.pod_rows(pods), self.owned(owners)))
+        rows = self.state.snapshot.pod_rows(pods)
+        return mask_of(self.state, np.append(rows, self.owned(owners)))
 
     def owned(self, owners: Iterable[str]) -> Rows:
         """The rows of the pods of these owners that are on nodes."""
@@ -52,12 +55,12 @@ class Evaluator:
         return self.state.snapshot.pod_rows([key for owner in owners for key in known.get(owner, ())])
 
     def room_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
+        """Rows of pods whose room comes up by then. Owners that put pods back take it at once."""
         rows, (_, owners, _) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
-        """The rows of the pods that will be gone from their nodes by then; a long overdue pod is not counted on."""
+        """Rows of pods that will be gone from their nodes by then, without those long overdue."""
         pods = self.state.snapshot.pods
         rows = pods.leaving()
         ends = pods.gone_at[rows]
@@ -65,20 +68,21 @@ class Evaluator:
         return leaving
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
-        """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
+        """Whether the pod fits on the node once the pods that leave are gone, and those in `but`."""
         snapshot = self.state.snapshot
         gone, later = snapshot.pods.leaving(), snapshot.pod_rows(but)
         return self.fits_on(pod, node, np.union1d(gone, later) if len(later) else gone)
 
     def fits_on(self, pod: Pod, node: str, without: Rows = NO_PODS) -> bool:
-        """Whether the pod fits without the pods in these rows: worked out once between two events, for the same pod."""
+        """Whether the pod fits without these others: worked out once between two events."""
         snapshot = self.state.snapshot
         if self._asked_at != snapshot.version:
             self._asked_at = snapshot.version
             self._asked.clear()
         question = id(pod), node, without.tobytes()
         if question not in self._asked:
-            self._asked[question] = pod, fits_on(snapshot, pod, node, without=without)  # the pod, so that its id stays
+            fits = fits_on(snapshot, pod, node, without=without)
+            self._asked[question] = pod, fits  # the pod, so that its id stays
         return self._asked[question][1]
 
 
@@ -89,13 +93,13 @@ def mask_of(state: State, rows: Rows) -> Mask:
     return mask
 
 
-# What is free on candidates and what pods need there, as columns: one row for pods, then one for each resource.
+# What is free on candidates and what pods need, as columns: a row for pods, then one for each resource.
 
 
-def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
-    """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them.
+def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints:
+    """What a pod uses up: one pod, then its amount of each resource.
 
-    Where devices serve a resource no node need have it.
+    As many pods as no node takes if none has such a resource, which devices do not serve either.
     """
     index = snapshot.nodes.resources
     need = np.zeros(1 + len(index), np.int64)
@@ -104,14 +108,15 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
         if name in index:
             need[1 + index[name]] = amount
         elif name not in snapshot.devices.class_of_resource:
-            return None
+            need[0] = _NOWHERE
     return need
 
 
 def free_without(candidates: Candidates) -> Ints:
     """What is free on the candidates once their victims are gone, as `needed_by` counts it."""
-    snapshot, rows, victims = candidates.snapshot, candidates.nodes, candidates.pods[candidates.here()]
-    nodes, free = snapshot.nodes, amounts_on(candidates, victims, snapshot.pods.node[victims])
+    snapshot, rows = candidates.snapshot, candidates.nodes
+    nodes, victims = snapshot.nodes, candidates.pods[candidates.here()]
+    free = amounts_on(candidates, victims, snapshot.pods.node[victims])
     free[0] += nodes.pod_limit[rows] - nodes.pod_count[rows]
     free[1 : 1 + len(nodes.used)] += nodes.allocatable[:, rows] - nodes.used[:, rows]
     for name in snapshot.devices.class_of_resource.keys() & nodes.resources.keys():
@@ -120,7 +125,7 @@ def free_without(candidates: Candidates) -> Ints:
 
 
 def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
-    """What the pods in these rows use by candidate, as `needed_by` counts it, if each is on that one of the nodes."""
+    """What these pods use on the candidates, as `needed_by` counts it, each on its one of `nodes`."""
     snapshot, columns = candidates.snapshot, _columns_of(candidates)[nodes]
     rows, columns = rows[columns >= 0], columns[columns >= 0]
     total = np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64)
@@ -131,28 +136,28 @@ def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
 
 
 def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
-    """How many of the names, each that of a node or empty, are those of each candidate."""
+    """How many of the names, of which some may be empty, are those of each candidate's node."""
     columns = _columns_of(candidates)[candidates.snapshot.nodes.rows_of(names)]
     return np.bincount(columns[columns >= 0], minlength=len(candidates.nodes))
 
 
 def share_no_node(
     snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: Rows, elsewhere: Rows | None = None
-) -> NDArray[np.bool_]:
-    """On which of the nodes (rows) the two pods cannot be together; or the one if the other is on one of `elsewhere`.
+) -> Mask:
+    """On which of the nodes (rows) the two pods cannot be together, or with the other on one of `elsewhere`.
 
     That is by a host port, a claim that only one pod may use, or by anti-affinity of either.
     """
-    own_claims, claims = claims_of(incoming.pod), claims_of(other)
-    both = own_claims.named & claims.named if own_claims and claims else ()
-    shared = filter(None, map(snapshot.claims.get, both))
-    exclusive = any("ReadWriteOncePod" in (claim.spec.access_modes or ()) for claim in shared)
-    clash = exclusive or any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports)
+    clash = any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports)
+    claims, others = claims_of(incoming.pod), claims_of(other)
+    for claim in map(snapshot.claims.get, claims.named & others.named if claims and others else ()):
+        clash |= claim is not None and "ReadWriteOncePod" in (claim.spec.access_modes or ())
     if clash and elsewhere is None:
         return np.ones(len(nodes), np.bool_)
     apart, meta = np.zeros(len(nodes), np.bool_), other.metadata
     pairs = [(term, meta.namespace, meta.labels or {}) for term in incoming.anti_affinity]
-    pairs += [(term, incoming.namespace, incoming.labels) for term in affinity_terms(other, anti=True)]
+    theirs = affinity_terms(other, anti=True)
+    pairs += [(term, incoming.namespace, incoming.labels) for term in theirs]
     for term, namespace, labels in pairs:
         if term.selects(namespace, labels, snapshot.namespace_labels(namespace)):
             domains = snapshot.nodes.label(term.topology_key)
@@ -162,7 +167,7 @@ def share_no_node(
 
 
 def _columns_of(candidates: Candidates) -> Rows:
-    """Node's row to its column among the candidates, -1 for others, and for no node: that reads the last entry."""
+    """Each node's column among the candidates; -1 for others, and for no node, which reads the last."""
     columns = np.full(candidates.snapshot.nodes.rows + 1, -1, np.intp)
     columns[candidates.nodes] = np.arange(len(candidates.nodes))
     return columns

@@ -1,17 +1,18 @@
-"""What keeps pods from going that the rules let go: who would come back, rates, cycles and disruption budgets. Pure.
+"""What keeps pods that the rules let go: who would come back, rates, cycles and disruption budgets. Pure.
 
-A pod is excluded, by masks of pod rows, if its owner or its kubelet puts it back on the node, if the API server does
-not remove it, or if it leaves already, but too late. It is excluded if a rate that it counts in is used up, or if its
-workload evicted that of the preemptor and the policy keeps the evictor. If its replacement could run on no other node,
-it is taken only if nothing else helps. A rate allows what recent evictions have left of it. Budgets are counted without
-what a plan itself has reserved.
+Masks of pod rows exclude pods that their owner or kubelet puts back on the node, that the API server
+does not remove, or that leave, but too late. They exclude pods that count in a used-up rate, and those
+whose workload evicted the preemptor's, if the policy keeps the evictor. Pods whose replacement could run
+on no other node go only if nothing else helps. A rate allows what recent evictions have left of it.
+Budgets are counted without what a plan itself has reserved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,12 +22,10 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_name, workload_of
 from webhook.policy.model.limits import CycleKeeper
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
-from webhook.preemption.decision import decide
-from webhook.preemption.extenders import Extender
 from webhook.preemption.result import Decision
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows
+from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
-from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
 from webhook.reconciler.evaluate.outcomes import Unschedulable
@@ -35,9 +34,9 @@ from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
 NOT_NOW = 1
-"""Rejected because of the recent evictions: it may stand once they have left their windows."""
+"""Rejected by recent evictions: it may stand once they have left their windows."""
 NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
-"""Rejected for good: these victims are more than the rate allows in a whole window. Other filters have other codes."""
+"""Rejected for good: more victims than the rate allows in a whole window. Other filters have other codes."""
 BEYOND_BUDGET = 8
 """The code of candidates with a victim that the Eviction API would refuse."""
 _SHOWN = 3
@@ -45,7 +44,7 @@ _SHOWN = 3
 
 
 class _Counted(NamedTuple):
-    """How a rate counts pods: by its code, in a `group` each, of which so many are `left`; -1 for none."""
+    """How a rate counts pods: each in a `group`, which has so many evictions `left`; -1 for none."""
 
     code: int
     rate: AnyRate
@@ -54,54 +53,60 @@ class _Counted(NamedTuple):
 
 
 class LimitsNow:
-    """What keeps pods that the rules let go from going now for preemptors: API server, rates, cycles.
+    """What keeps pods that the rules let go from going now: API server, rates, cycles.
 
-    `pods` is the preemptor, or the members of a gang that are placed together. A preemptor of workload A closes a cycle
-    if pods of A were evicted for B within the policy's window, and it would evict pods of B. The chain may be longer:
-    pods of B were evicted for C, and it would evict pods of C. The policy may keep those because of that.
+    `pods` is the preemptor, or the members of a gang that are placed together. If pods of workload A were
+    evicted for B within the policy's window, a preemptor of A that evicts pods of B closes a cycle. Longer
+    ones go by B, which was evicted for C, to pods of C. The policy may keep these pods.
     """
 
     def __init__(self, evaluator: Evaluator, policy: PreemptionPolicy, pods: Iterable[Pod], at: Now) -> None:
         log, state, now = evaluator.log, evaluator.state, at.monotonic
+        snapshot, cycles = state.snapshot, policy.limits.cycles
         self._state, self._policy, self._at = state, policy, at
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)
         _, _, self.asked_again = log.excluded(now)
-        """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
+        """When the first pod excluded for a while may be asked again, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
-        self.evictors = log.evictors(own, policy.limits.cycles.window, now)
+        self.evictors = log.evictors(own, cycles.window, now)
         """Workload or bare pod for which pods were evicted to the way from it to the preemptor's own."""
-        stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
-        bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
-        self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))
+        stay = self.evictors if cycles.keep is CycleKeeper.EVICTOR else ()
+        bare = snapshot.pod_rows([evictor.removeprefix(BARE) for evictor in stay])
+        self._kept = np.append(bare, evaluator.owned(stay))
         self.last_resort = state.index.last_resort()
         self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
-        """The rows of the pods that leave so soon that decisions count on them and evict no others."""
-        late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving, assume_unique=True)
+        """The rows of pods that leave so soon that decisions count on them and evict no others."""
+        late = np.setdiff1d(snapshot.pods.leaving(), self.leaving, assume_unique=True)
         self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
-        """The pods, by row, that may not go now: in vain, to close no cycle, by a used-up rate, or as they leave."""
+        """Which pods may not go now: in vain, to close no cycle, by a rate, or as they leave."""
         if self.left.again is not None:
             self._exclude_used_up(evaluator)
         self.evicted = None
-        """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
+        """How often each pod's workload was evicted recently; None if the policy does not count it."""
         if (recent := policy.victims.cost.recent_evictions) is not None:
-            self.evicted = np.zeros(state.snapshot.pods.rows, np.int64)
+            self.evicted = np.zeros(snapshot.pods.rows, np.int64)
             for workload, count in log.counts(recent, now).items():
                 self.evicted[evaluator.owned((workload,))] = count
 
     def _exclude_used_up(self, evaluator: Evaluator) -> None:
-        """The pods may not go whose owner, node, namespace, label or cluster has nothing left of a rate."""
-        snapshot, used_up = self._state.snapshot, self.left.used_up
-        pods, nodes = snapshot.pods, snapshot.nodes
-        self.excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
-        self.excluded |= np.isin(pods.node[: pods.rows], nodes.rows_of(used_up("perNode")))
-        self.excluded |= bool(used_up("perCluster"))
-        key = self.limits.per_label.label if self.limits.per_label else ""
-        namespaces, values = set(used_up("perNamespace")), set(used_up("perLabel"))
-        inside = np.zeros(len(pods.identities), np.bool_)
-        for number, identity in pods.identities.used() if namespaces or values else ():
-            inside[number] = identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
-        self.excluded |= inside[pods.identity[: pods.rows]]
+        """No pod may go whose owner, node, namespace, label or cluster has nothing left of a rate."""
+        snapshot, used_up, excluded = self._state.snapshot, self.left.used_up, self.excluded
+        pods, per_label = snapshot.pods, self.limits.per_label
+        excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
+        excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(used_up("perNode")))
+        excluded |= bool(used_up("perCluster"))
+        key = per_label.label if per_label else ""
+        namespaces, values = frozenset(used_up("perNamespace")), frozenset(used_up("perLabel"))
+
+        def is_inside(identity: Identity) -> bool:
+            """Whether pods like this are in such a namespace, or have such a label."""
+            return identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
+
+        if namespaces or values:
+            names = "used up", namespaces, key, values
+            inside = snapshot.table(names, pods.identities, np.bool_, is_inside)
+            excluded |= inside[pods.identity[: pods.rows]]
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:
         """The outcome. If pods stay so that no cycle is closed, it says so."""
@@ -111,45 +116,27 @@ class LimitsNow:
         why = f"pods of {names} stay, for which pods of its own workload were evicted within {within:g} s"
         return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
 
-    def decide(
-        self,
-        pod: Pod,
-        rules: Rules,
-        in_front: CandidateFilter | None,
-        extenders: Sequence[Extender],
-        left_out: Collection[str],
-    ) -> Decision:
-        """Decide without the pods that may not go now, by rates, budgets and who is `in_front`.
+    def decide(self, decided: Callable[..., Decision], in_front: CandidateFilter | None) -> Decision:
+        """The decision without the pods that may not go now, by rates, budgets and who is `in_front`.
 
-        The pods that are `leaving` in time are counted on first: nobody goes in place of them. If every candidate has
-        more victims than a rate allows, it is decided again with only as many of a node's pods as the rates leave.
-        First these are the cheapest of each owner and so on, then those that give most of what the preemptor lacks:
-        fewer or more important pods of the node may be enough.
+        `decided` makes it. Nobody goes in place of pods that are `leaving` in time. If every candidate has
+        more victims than a rate allows, it is made again with as many pods of a node as the rates leave:
+        first the cheapest, then those that give most of what the preemptor lacks. Fewer or more important
+        pods may be enough.
         """
-        state, deletes = self._state, self._policy.eviction is EvictionMode.DELETE
+        state, evicts = self._state, self._policy.eviction is EvictionMode.EVICT
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
-            """0 for every candidate that may be selected now, else the code of what rejects it first."""
-            codes = np.zeros(len(candidates.nodes), np.int8)
-            if self.left.left:
-                codes = self.beyond_rates(candidates)
-            codes[(codes == 0) & (candidates.violations > 0) & (not deletes)] = BEYOND_BUDGET
+            """0 for candidates that may be selected now, else the code of what rejects them first."""
+            codes = self.beyond_rates(candidates)
+            if evicts:
+                codes[(codes == 0) & (candidates.violations > 0)] = BEYOND_BUDGET
             if in_front is not None and (open_ := codes == 0).any():
                 codes[open_] = in_front(candidates.only(open_))
             return codes
 
-        decided = partial(
-            decide,
-            state.snapshot,
-            pod,
-            rules,
-            self._at.wall,
-            extenders,
-            candidate_filter=selectable,
-            left_out=left_out,
-            leaving=mask_of(state, self.leaving) if len(self.leaving) else None,
-            evicted=self.evicted,
-        )
+        leaving = mask_of(state, self.leaving) if len(self.leaving) else None
+        decided = partial(decided, candidate_filter=selectable, leaving=leaving, evicted=self.evicted)
         decision = decide_sparing(self.last_resort, decided, self.excluded)
         if decision.selected is not None or not decision.rejections & {NOT_NOW, *NEVER}:
             return decision
@@ -158,8 +145,8 @@ class LimitsNow:
         for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
             if at_once and (NOT_NOW in decision.rejections or self.left.until is None):
                 break  # it is known already whether waiting for the rates helps
-            beyond = self.beyond(rows, preference, at_once=at_once)
-            narrowed = decide_sparing(self.last_resort, decided, self.excluded | mask_of(state, beyond))
+            beyond = mask_of(state, self.beyond(rows, preference, at_once=at_once))
+            narrowed = decide_sparing(self.last_resort, decided, self.excluded | beyond)
             narrowed.rejections |= decision.rejections
             if narrowed.selected is not None:
                 return narrowed
@@ -171,14 +158,15 @@ class LimitsNow:
     def beyond_rates(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate within the rates, else why it is rejected.
 
-        A decision selects the best candidate *within* the rates, so that one whose victims are too many for a rate does
-        not keep the preemptor from the next best. Victims that are leaving anyway are not asked, so they do not count.
+        So one with too many victims does not keep the preemptor from the next best. Victims that leave
+        anyway are not asked, and do not count.
         """
         codes = np.zeros(len(candidates.nodes), np.int8)
-        candidate, row = candidates.numbers, candidates.pods
-        asked = ~self._state.snapshot.pods.terminating[row]
-        candidate, row = candidate[asked], row[asked]
-        for counted in self._counted(row):
+        if not self.left.left:
+            return codes
+        asked = ~self._state.snapshot.pods.terminating[candidates.pods]
+        candidate, rows = candidates.numbers[asked], candidates.pods[asked]
+        for counted in self._counted(rows):
             place = _places(candidate, counted.group)
             counts = counted.group >= 0
             codes[candidate[counts & (place >= counted.left) & (codes[candidate] == 0)]] = NOT_NOW
@@ -187,61 +175,53 @@ class LimitsNow:
         return codes
 
     def code_of(self, victims: Rows) -> int:
-        """Why a gang's victims, on whatever nodes, are more than the rates allow; 0 if they are not."""
-        if not len(victims) or not self.left.left:
-            return 0
-        snapshot, nobody = self._state.snapshot, np.zeros(len(victims), np.bool_)
-        on = np.full(len(victims), snapshot.pods.node[victims[0]], np.intp)  # as if all were on one node
-        return int(self.beyond_rates(Candidates.on_nodes(snapshot, on, victims, nobody))[0])
+        """Why a gang's victims, on all nodes, are more than the rates allow; 0 if they are not."""
+        node, nobody = np.zeros(len(victims), np.intp), np.zeros(len(victims), np.bool_)
+        together = Candidates.on_nodes(self._state.snapshot, node, victims, nobody)
+        return int(self.beyond_rates(together).max(initial=0))
 
-    def leaving_most_to(self, chosen: Rows, excluded: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The `excluded` pods, and those beyond what the rates leave on all nodes if the `chosen` go first."""
+    def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
+        """The `excluded`, and pods beyond what the rates leave on all nodes if the `chosen` go first."""
         pods = self._state.snapshot.pods
-        mask = np.zeros(pods.rows, np.bool_)  # a trial may have made rows since the other one was made
+        mask = np.zeros(pods.rows, np.bool_)  # a trial may have made rows since
         mask[: len(excluded)] = excluded
         rows = np.flatnonzero(~mask & (pods.node[: pods.rows] >= 0))
-        mask[self.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
+        preference = np.isin(rows, chosen).astype(np.float64)
+        mask[self.beyond(rows, preference, together=True)] = True
         return mask
 
-    def beyond(
-        self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False, together: bool = False
-    ) -> Rows:
-        """Of these pods those that stay if as many go on each node as the rates leave now. The preferred ones go first.
+    def beyond(self, rows: Rows, preference: Floats, *, at_once: bool = False, together: bool = False) -> Rows:
+        """Of these pods those that stay if as many go on each node as the rates leave now.
 
-        With `at_once` as many go as the rates ever allow. With `together` as many go on all nodes together;
-        `perCluster` is left out then, since other pods would be no fewer.
+        The preferred ones go first. With `at_once` as many go as the rates ever allow. With `together`
+        they go on all nodes together; `perCluster` is left out then: other pods would be no fewer.
         """
         pods = self._state.snapshot.pods
-        kept = rows[~pods.terminating[rows]]
-        kept = kept[np.argsort(-preference[~pods.terminating[rows]], kind="stable")]
-        asked = kept
-        one_place = np.zeros(pods.rows, np.intp) if together else pods.node
+        rows = rows[np.argsort(-preference, kind="stable")]
+        rows = rows[~pods.terminating[rows]]
+        node = pods.node[rows].astype(np.intp) * (not together)
+        kept = np.arange(len(rows))
         for counted in self._counted(rows):  # what lies within another group comes first
             if together and counted.rate is self.limits.per_cluster:
                 continue
-            of_row = np.full(pods.rows, -1, np.intp)
-            of_row[rows] = counted.group
-            left = np.zeros(pods.rows, np.int64)
-            left[rows] = counted.rate.evictions if at_once else counted.left
-            place = _places(one_place[kept].astype(np.intp), of_row[kept])
-            kept = kept[(of_row[kept] < 0) | (place < left[kept])]
-        return np.setdiff1d(asked, kept)
+            group, left = counted.group[kept], counted.left[kept]
+            place = _places(node[kept], group)
+            kept = kept[(group < 0) | (place < (counted.rate.evictions if at_once else left))]
+        return np.delete(rows, kept)
 
-    def _counted(self, row: Rows) -> Iterator[_Counted]:
-        """How each rate counts the pods in these rows: by names that those have in common that are alike in this."""
+    def _counted(self, rows: Rows) -> Iterator[_Counted]:
+        """How each rate counts these pods; those alike in owner and identity are named once."""
         pods, codes = self._state.snapshot.pods, {name: code for code, name in NEVER.items()}
-        alike = pods.owner[row].astype(np.int64) << 32 | pods.identity[row]
-        nodes, cluster = pods.node[row].astype(np.int64), np.zeros(len(row), np.int64)
-        by_kind: dict[str, Ints] = {"node": nodes, "cluster": cluster}
+        alike = pods.owner[rows].astype(np.int64) << 32 | pods.identity[rows]
+        by_kind: dict[str, NDArray[Any]] = {"node": pods.node[rows], "cluster": np.zeros_like(rows)}
         for field, kind, rate in rates_of(self.limits):
             ids, id_of = np.unique(by_kind.get(kind, alike), return_inverse=True)
             names = [self._name(kind, id_) for id_ in ids.tolist()]
-            numbers = {name: number for number, name in enumerate(dict.fromkeys(names)) if name is not None}
-            left = np.full(len(names) + 1, rate.evictions, np.int64)
-            for name, count in self.left.left[field].items():
-                left[numbers.get(name, -1)] = count
-            group = np.array([-1 if name is None else numbers[name] for name in names], np.intp)[id_of]
-            yield _Counted(codes[field], rate, group, left[group])
+            numbers = dict(zip(names, range(len(names)), strict=True))
+            group = [-1 if name is None else numbers[name] for name in names]
+            left = [self.left.left[field].get(name or "", rate.evictions) for name in names]
+            columns = np.array(group, np.intp)[id_of], np.array(left, np.int64)[id_of]
+            yield _Counted(codes[field], rate, *columns)
 
     def _name(self, kind: str, id_: int) -> str | None:
         """The name of this kind in which a rate counts pods alike; None if it counts them in none."""
@@ -260,7 +240,7 @@ class LimitsNow:
 
 
 def _places(of: Rows, group: Rows) -> Rows:
-    """How many pods of the same candidate or node, and of the same group, come before each pod."""
+    """How many pods of the same candidate or node, and the same group, come before each pod."""
     both = of * (group.max(initial=0) + 2) + group + 1
     order = np.argsort(both, kind="stable")
     firsts = np.flatnonzero(np.diff(both[order], prepend=-1))
@@ -270,39 +250,40 @@ def _places(of: Rows, group: Rows) -> Rows:
 
 
 def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask) -> Decision:
-    """The decision without the `excluded` pods and those of `last` resort; only if that finds nothing, with these.
+    """The decision without the `excluded` pods, and without those of `last` resort if it finds others.
 
-    `decided` makes it, given who is excluded (`exclusions`).
+    `decided` makes it, by its `exclusions`.
     """
-    rejections = frozenset[int]()
-    for exclusions in (excluded | last, excluded):
-        decision = decided(exclusions=exclusions)
-        decision.rejections |= rejections
-        if decision.selected is not None or not decision.eligible or not last.any() or decision.fits:
-            break
-        rejections = decision.rejections
+    sparing = decided(exclusions=excluded | last)
+    if sparing.selected is not None or not sparing.eligible or not last.any() or sparing.fits:
+        return sparing
+    decision = decided(exclusions=excluded)
+    decision.rejections |= sparing.rejections
     return decision
 
 
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
     """Which budget keeps one of the victims, if all of them are to go; empty if none does.
 
-    Through the Eviction API every budget counts, whatever the policy says of choosing victims (docs/semantics.md D4).
+    Through the Eviction API every budget counts, whatever the policy says of choosing victims
+    (docs/semantics.md D4).
     """
     evicts = policy.eviction is EvictionMode.EVICT
     if not (evicts or policy.budgets is BudgetMode.STRICT) or not state.budgets.items():
         return ""
-    rows = state.snapshot.pod_rows([victim.key for victim in victims])
-    unguarded = rows[state.snapshot.budgets.unguarded(rows)].tolist() if evicts else ()
-    users: dict[str, set[str]] = {}
+    snapshot, users = state.snapshot, defaultdict[str, set[str]](set)
+    rows = snapshot.pod_rows([victim.key for victim in victims])
+    unguarded = rows[snapshot.budgets.unguarded(rows)].tolist() if evicts else ()
     for victim in victims:
         pod = state.pods.get(victim.key)
-        row = state.snapshot.pods.find(victim.namespace, victim.name)
-        keys = state.pending.covering(pod) if pod is not None and row not in unguarded else []
+        if pod is None or snapshot.pods.find(victim.namespace, victim.name) in unguarded:
+            continue
+        keys = state.pending.covering(pod)
         if evicts and len(keys) > 1:
-            return f"the Eviction API does not let {victim.key} go, which several budgets cover: {', '.join(keys)}"
+            covering = ", ".join(keys)
+            return f"the Eviction API does not let {victim.key} go, which several budgets cover: {covering}"
         for key in keys:
-            users.setdefault(key, set()).add(victim.name)
+            users[key].add(victim.name)
     for key, names in users.items():
         if (budget := state.budgets.get(key)) is None:
             continue

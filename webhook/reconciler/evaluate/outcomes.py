@@ -1,8 +1,9 @@
-"""What can come of an evaluation of a preemptor: it fits, waits, evicts, asks, or nothing helps.
+"""What comes of an evaluation of a preemptor: it fits, waits, evicts, asks, or nothing helps.
 
-Thousands of preemptors wait for the same in a full cluster. What a decision says depends on what a pod asks for, not on
-its name, so the verdict on one is the verdict on all. It holds until something happens that could help. During the
-back-off of the pod that was tried it holds even then. So a shape costs as many decisions as one pod.
+In a full cluster thousands of preemptors wait for the same. What a decision says depends on what a pod
+asks for, not on its name: the verdict on one is the verdict on all of its shape. It holds until something
+happens that could help, and even then during the back-off of the pod that was tried. So a shape costs as
+many decisions as one pod.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from webhook.reconciler.evaluate.extender_client import Question
 from webhook.reconciler.state.annotations import Alternative, DecidedVictim
 
 _LONGEST = 30.0
-"""Seconds for which a verdict holds at most: the flush of the queue."""
+"""Seconds that a verdict holds at most: the flush of the queue."""
 _REMEMBERED = 10_000
 
 Key = tuple[Hashable, ...]
-"""The name of a policy, and what it and a decision read of a preemptor: its shape."""
+"""A policy's name, and what it and a decision read of a preemptor: its shape."""
 
 
 class Fits(Struct, frozen=True):
@@ -37,36 +38,36 @@ class Fits(Struct, frozen=True):
 
 
 class Reserves(Struct, frozen=True):
-    """It fits on `node` once `victims` have left, and so many pods there that are `leaving` anyway."""
+    """It fits on `node` once `victims` and so many pods that are `leaving` anyway have left."""
 
     node: str
     leaving: int
     victims: tuple[Pod, ...] = ()
     groups: dict[str, str] = {}
-    """Key of each victim that goes with a group to the name of the group."""
+    """The name of the group that a victim goes with, by its key."""
     candidates: int = 0
     alternatives: tuple[Alternative, ...] = ()
     """Other nodes that would have done."""
     selected: Alternative | None = None
     """What the node was compared by."""
     because: str = ""
-    """Why the node was preferred to the best of the others."""
+    """Why it was preferred to the best of the others."""
     room: str = ""
     """What victims on other nodes go for, such as `to make room in zone z1`."""
     decided: tuple[DecidedVictim, ...] = ()
-    """The victims as the decision tells them; none if they go by another plan's decision."""
+    """The victims as the decision tells them; none if another plan decided about them."""
     places: tuple[tuple[Pod, str], ...] = ()
-    """The members that are placed together, each with its node, the first on `node`; none for a pod by itself."""
+    """The members that are placed together, each with its node, the first on `node`; none for a pod."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were no candidates."""
     cycles: tuple[tuple[str, ...], ...] = ()
-    """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""
+    """The cycles that it closes: from a victim's workload to the preemptor's, each evicted for the last."""
 
 
 class Waits(Reserves, frozen=True):
     """Reserve the node, and evict nobody.
 
-    Its victims are pods that another plan has yet to ask. If that plan never does, they are asked for this one.
+    Its victims are those that another plan has yet to ask. If it never does, they are asked for this one.
     """
 
     result: ClassVar[str] = "waits"
@@ -79,15 +80,15 @@ class Evicts(Reserves, frozen=True):
 
 
 class Unschedulable(Struct, frozen=True):
-    """Nothing helps now. `due` is when it may, in monotonic seconds, and `change` says so, if that is known."""
+    """Nothing helps now. `due` is when something may, in monotonic seconds, if that is known."""
 
     reason: str
     limited: bool = False
     due: float | None = None
     change: str = ""
-    """A sentence for people, with the time of day."""
+    """What happens then, and at what time of day, for people."""
     behind: bool = False
-    """Whether pods of higher priority that wait keep it from a plan."""
+    """Whether waiting pods of higher priority keep it from a plan."""
 
     @property
     def result(self) -> str:
@@ -102,10 +103,10 @@ class Unschedulable(Struct, frozen=True):
 
 
 class Members(NamedTuple):
-    """The pods that are placed together: mostly one. Of a gang those that have no node, and the `key` of their group.
+    """The pods that are placed together: mostly one. Of a gang those without a node, and the group's `key`.
 
-    Those `ready` may be placed by the policy now, the `gated` ones are held back. `secured` are the nodes that other
-    members are nominated to, by plans under way.
+    The policy may place those that are `ready`; the `gated` ones are held back. Plans under way have nominated
+    other members to the nodes `secured`.
     """
 
     ready: tuple[Pod, ...]
@@ -117,8 +118,8 @@ class Members(NamedTuple):
 class Promised(NamedTuple):
     """What plans under way mean for other decisions.
 
-    `planned` pods count as leaving, although a plan has yet to ask them. `held` are the preemptors of lower priority,
-    by node, for which pods were evicted there.
+    Pods `planned` count as leaving, although a plan has yet to ask them. `held` are by node the preemptors of
+    lower priority for which pods were evicted there.
     """
 
     planned: Collection[str] = ()
@@ -131,7 +132,7 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Question
 
 
 class Moment(NamedTuple):
-    """Monotonic seconds, how much has happened so far that could help, and the seconds that the pod backs off for."""
+    """Monotonic seconds, how much has happened that could help, and for how many seconds the pod backs off."""
 
     now: float
     events: int
@@ -147,16 +148,15 @@ class Verdicts(Newest[Key, tuple[Unschedulable, Moment]]):
     def holding(self, shape: Key, moment: Moment) -> Unschedulable | None:
         """The verdict that holds now, None if there is none.
 
-        If something has happened since that could help, it says when to look again.
+        After something that could help it says when to look again.
         """
         if (known := self.get(shape)) is None:
             return None
         outcome, then = known
-        due, retried = math.inf if outcome.due is None else outcome.due, then.now + then.back_off
-        has_happened = moment.events != then.events
-        if moment.now >= min(then.now + _LONGEST, due) or (has_happened and moment.now >= retried):
+        due = math.inf if outcome.due is None else outcome.due
+        over, retried = min(then.now + _LONGEST, due), then.now + then.back_off
+        if moment.events == then.events:
+            return outcome if moment.now < over else None
+        if moment.now >= min(over, retried):
             return None
-        if not has_happened:
-            return outcome
-        again = max(retried, moment.now + moment.back_off)
-        return replace(outcome, due=min(due, again))
+        return replace(outcome, due=min(due, max(retried, moment.now + moment.back_off)))

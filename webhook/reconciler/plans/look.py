@@ -233,7 +233,7 @@ class Look:
             # 2. A pod in front would take the room.
             if fresh and not plan.record.resize:
                 counted = np.array(list(going.values()), np.intp)
-                if why := taken_by(self.evaluator, pod, policy, member.node, counted, plans={plan.id}, at=self.at):
+                if why := taken_by(self.evaluator, pod, policy, member.node, counted, plan=plan.id, at=self.at):
                     return End(Ending.OUTDATED, why)
         # 3. Nobody is needed any more, or not everybody.
         if free and not lacking:
