@@ -13,7 +13,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.reconciler.state.pending import CountedOn
-from webhook.reconciler.state.state import Creations, State
+from webhook.reconciler.state.state import ServerTime, State
 
 
 def test_the_first_start_of_a_pod_counts():
@@ -69,13 +69,11 @@ def test_what_a_write_was_answered_with(there: str, version: str, counts: bool):
 )
 def test_what_is_younger(at: float, known: bool, younger: bool):
     """A pod is younger if it was made in a later second, or in the same one and had not been seen."""
-    creations, made = Creations(), pod("one", created=rfc3339(START + at))
-    creations.note(pod("other", created=rfc3339(START + 10.0)))
+    made = pod("one", created=rfc3339(START + at))
+    moment = ServerTime().after(pod("other", created=rfc3339(START + 10.0)))
     if known:
-        creations.note(made)
-    moment = creations.now()
-    creations.note(made)
-    creations.note(pod("later", created=rfc3339(START + 60.0)))
+        moment = moment.after(made)
+    moment.after(made).after(pod("later", created=rfc3339(START + 60.0)))
     assert moment.is_before(made) is younger
 
 

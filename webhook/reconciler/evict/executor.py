@@ -210,7 +210,7 @@ class Executor:
             asked = step.requests if isinstance(step, Do) else ()
             if all(row.metadata.uid != meta.uid for other, row in asked if other is verb):
                 raise ApiError(409, "Conflict", "it is not to be asked by now")
-        plan.evicting = plan.evicting or self._state.creations.now()
+        plan.evicting = plan.evicting or self._state.newest
         plan.asking[meta.uid] = pod
         return await self._writer.evict(known, grace, version, delete=delete)
 

@@ -95,7 +95,7 @@ class PlanManager:
             node=outcome.node,
             victims=tuple(rows),
             begun=rfc3339(wall),
-            newest=rfc3339(max(0.0, self._state.creations.now().made)),
+            newest=rfc3339(max(0.0, self._state.newest.made)),
             deadline=rfc3339(emptied + policy.plan_timeout),
             policy=policy.name,
             attempt=attempts + 1,
@@ -280,7 +280,7 @@ class PlanManager:
         plan.asking.pop(uid, None)
         plan.needed.discard(uid)
         plan.gone.add(uid)
-        plan.evicting = plan.evicting or self._state.creations.now()
+        plan.evicting = plan.evicting or self._state.newest
 
     def victim_left(self, victim: Pod) -> Plan | None:
         """The plan that told this victim, which leaves without having been asked: so it left because of that."""

@@ -1,19 +1,19 @@
 """What was done and is not seen yet: it counts until the watch shows it, or its plan is over.
 
 **Victims** leave. The Eviction API writes a victim into a budget's `status.disruptedPods`
-and takes it off `disruptionsAllowed` in one go. Until the watch shows that, later decisions
-must not spend the same disruption again. A plain delete writes nothing: there the disruption
-controller counts the victim as no longer healthy once it is terminating (`countHealthyPods`),
-and `currentHealthy` falls. A victim that is not ready spends nothing either way if the budget
-is lenient with it: no status will ever count it (docs/kubernetes-behaviour.md K27).
+and takes it off `disruptionsAllowed` in one go. Until the watch shows that, decisions must
+not spend the same disruption again. A plain delete writes nothing: the disruption controller
+counts a terminating pod as not healthy (`countHealthyPods`), and `currentHealthy` falls. A
+victim that is not ready spends nothing either way if the budget is lenient with it: no
+status will ever count it (docs/kubernetes-behaviour.md K27).
 
 **Nominations** hold room until their plan is taken off.
 
 **Claims on devices** of pods that are gone count as kube-controller-manager will leave them
 (docs/kubernetes-behaviour.md K42): without these consumers, and without allocation after the
-last. A claim that pods name themselves counts as one that is not taken back. Who names an
-allocated claim gets it as it is: a pod that waits already, or one that a controller makes in
-place of a victim before that has gone (docs/reconciler.md#devices).
+last. A claim that pods name themselves counts as not taken back: it goes as it is to a pod
+that waits already, or that a controller makes in place of a victim before that has gone
+(docs/reconciler.md#devices).
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ class CountedOn(NamedTuple):
 
 
 class Pending:
-    """What plans count on, by `namespace/name` of the pod.
+    """What plans count on, by `namespace/name` of the pod, which `pods` has to show.
 
-    `take` is told which objects count otherwise now. Nothing is expected of a pod that
-    `pods` does not show.
+    `take` is told which objects count otherwise now.
     """
 
     def __init__(
@@ -77,10 +76,7 @@ class Pending:
         self._claims: Index[str, ResourceClaim] = Index(_consumers)
         """By the uid of a consumer."""
         self.awaited: set[str] = set()
-        """Consumers that are gone, whose claims are yet to be taken back, for others to read.
-
-        One that no watch has shown yet may well be there.
-        """
+        """Consumers that were seen and are gone, whose claims are yet to be taken back."""
 
     def covering(self, pod: Pod) -> list[str]:
         """The budgets that cover the pod."""

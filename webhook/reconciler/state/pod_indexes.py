@@ -1,4 +1,4 @@
-"""Pods by what they have in common: a node, an owner, a group, claims, what their scheduler sees, where they run."""
+"""Pods by what they have in common: an owner, a group, claims, what schedulers see, where they run."""
 
 from __future__ import annotations
 
@@ -27,26 +27,24 @@ from webhook.preemption.snapshot.volume_index import claim_key, claim_shape
 V = TypeVar("V")
 T = TypeVar("T")
 _MOST_KEYS = 1000
-"""Keys of labels that are remembered as read, at most; with more of them every label counts as read."""
+"""Keys of labels that are remembered as read; with more every label counts as read."""
 
 
 class Index(dict[V, dict[str, T]], Generic[V, T]):
-    """By each of the values that `values_of` has for them, the objects by key; values without objects are forgotten."""
+    """Objects by key, under each of the values that `values_of` has for them."""
 
     def __init__(self, values_of: Callable[[T], Collection[V]]) -> None:
         super().__init__()
         self._values_of = values_of
         self.known: dict[str, Collection[V]] = {}
-        """The values of the objects that have some, by key."""
+        """By key, the values of the objects that have some."""
 
     def put(self, key: str, item: T | None) -> Collection[V]:
-        """Add or update an object, None takes it away; the values under which it has come or is no longer."""
+        """Add or update an object, None takes it away; its old and new values if they differ."""
         old, new = self.known.get(key, ()), () if item is None else self._values_of(item)
-        changed: Collection[V] = ()
         if not (old or new):  # so it is with most pods
-            return changed
-        if old != new:
-            changed = {*old, *new}
+            return ()
+        if is_changed := old != new:
             for value in old:
                 take_out(self, value, key)
             self.known.pop(key, None)
@@ -55,7 +53,7 @@ class Index(dict[V, dict[str, T]], Generic[V, T]):
         if item is not None:
             for value in new:
                 self.setdefault(value, {})[key] = item
-        return changed
+        return {*old, *new} if is_changed else ()
 
 
 class _Shape(NamedTuple):
@@ -66,7 +64,7 @@ class _Shape(NamedTuple):
 
 
 class WaitingGroup(NamedTuple):
-    """Pods of one priority that are alike to the scheduler, by `namespace/name`; never empty."""
+    """Pods of one priority that are alike to their scheduler; never empty."""
 
     priority: int
     pods: dict[str, Pod]
@@ -78,51 +76,51 @@ class WaitingGroup(NamedTuple):
 
 
 class _Confinement(NamedTuple):
-    """What pods that can run on the same nodes have in common, by `namespace/name` of claims on volumes and devices."""
+    """What pods that can run on the same nodes have in common."""
 
     placement: bytes
     volumes: frozenset[str]
+    """Claims, `namespace/name`."""
     devices: frozenset[str]
 
 
 class PodIndexes:
-    """Pods, taken with what is expected of them, by `namespace/name`.
+    """Pods by `namespace/name`, with what is expected of them.
 
-    **Waiting** are pods without a node that their scheduler may place at any moment, whoever preempts for them. They
-    are grouped by what the scheduler sees. Of labels only those tell them apart that an affinity or a spread constraint
-    of some pod reads, or once read, and of claims what they allow (`claim_shape`).
+    **Waiting** are pods that their scheduler may place at any moment, whoever preempts for
+    them. They are grouped by what it sees: of labels those that an affinity or a spread
+    constraint of some pod reads or once read, of claims what they allow (`claim_shape`).
 
-    **Confined** are pods on nodes that cannot run everywhere. Those that could run on no other node go last.
+    **Confined** are pods on nodes that cannot run everywhere. Those that could run on no
+    other node go last.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.members: Index[GroupKey, Pod] = Index(
-            lambda pod: () if pod.spec.node_name or pod.metadata.deletion_timestamp else _known(group_of(pod), NO_GROUP)
-        )
+        self.members: Index[GroupKey, Pod] = Index(_group)
         """By group, its pods that wait for a node."""
-        self.owned: Index[str, Pod] = Index(lambda pod: _known(workload_of(pod)) if pod.spec.node_name else ())
+        self.owned: Index[str, Pod] = Index(_owner)
         """By owner (`kube.pods.workload_of`), its pods on nodes."""
         self.keeping: Index[str, Pod] = Index(_claims_kept)
-        """By claim on devices, `namespace/name`, the pods that keep it in use (`Pending`)."""
+        """By claim on devices, the pods that keep it in use (`Pending`)."""
         self._snapshot = snapshot
         self._claim_shape = partial(claim_shape, snapshot.claims, snapshot.volumes)
         self._users: Index[str, Pod] = Index(lambda pod: device_claims_of(pod).union(*(claims_of(pod) or ())))
-        """By claim on volumes or devices, the pods that name it or for which it is made."""
+        """By claim on volumes or devices, the pods that name it, or for which it is made."""
         self.waiting: Index[_Shape, Pod] = Index(self._shapes)
         self._read: set[str] = set()
         self._grouped_by: frozenset[str] = frozenset()
-        """The keys of labels by which the waiting pods are grouped now."""
+        """The keys of labels by which waiting pods are grouped now."""
         self._confined: Index[_Confinement, Pod] = Index(_confinements)
         self._only_node: dict[_Confinement, str] = {}
-        """The one known node on which such pods can run, empty for none, of those that can run on no more."""
+        """The only node on which such pods can run, empty for none; no entry for several."""
         self._unjudged: set[_Confinement] = set()
-        """Those of which that is to be worked out."""
+        """Those of which that has yet to be worked out."""
         self._daemons = Table(snapshot.pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
         self._drivers: dict[str, Mask] = {}
-        """The nodes that have devices of each driver."""
+        """The nodes with devices of each driver."""
 
     def put(self, key: str, pod: Pod | None) -> Collection[str]:
-        """Add or update a pod, None takes it away; the claims that other pods keep in use by that."""
+        """Add or update a pod, None takes it away; the claims that this keeps or releases."""
         if pod is not None and len(self._read) <= _MOST_KEYS:
             self._read |= label_keys_read(pod)
         for index in (self.members, self.owned, self._users, self.waiting):
@@ -136,11 +134,11 @@ class PodIndexes:
         return self.keeping.put(key, pod)
 
     def sharing(self) -> set[str]:
-        """The pods that use claims on devices which pods keep in use, themselves or others."""
+        """The pods that use claims on devices which some pod keeps in use."""
         return {key for claim in self.keeping for key in self._users.get(claim, ())}
 
     def changed(self, change: Change[Any]) -> None:
-        """A node, volume, claim or device has changed: what was worked out by it is worked out again."""
+        """A node, volume, claim or device has changed, and with it what follows from it."""
         old, new = change.old, change.new
         match new or old:
             case Node():
@@ -161,24 +159,24 @@ class PodIndexes:
     # The pods that wait for a node.
 
     def shape(self, key: str) -> tuple[str, int, bytes] | None:
-        """The pod's scheduler, its priority and what filters read of it.
+        """A waiting pod's scheduler, its priority and what filters read of it.
 
-        None if it does not wait, or if a claim that it names has its devices already: then no other pod is like it.
+        None if a claim that it names has its devices: then no other pod is like it.
         """
-        groups = self._grouped()
+        groups, known = self._grouped(), self._snapshot.device_claims.claims
         for shape in groups.known.get(key, ()):
-            pod, known = groups[shape][key], self._snapshot.device_claims.claims
+            pod = groups[shape][key]
             claims = filter(None, map(known.get, device_claims_of(pod)))
             if all(claim.status.allocation is None for claim in claims):
                 return shape.scheduler, shape.priority, shape.read + node_of(pod).encode()
         return None
 
     def groups(self, ahead_of: Pod | None = None) -> list[WaitingGroup]:
-        """All groups, or those that a pod's scheduler tries before it, the most important first."""
+        """All groups, or those that a pod's scheduler tries before it, most important first."""
         groups = list(self._grouped().items())
         if ahead_of is not None:
-            priority, scheduler = ahead_of.spec.priority or 0, ahead_of.spec.scheduler_name
-            groups = [row for row in groups if row[0].priority > priority and row[0].scheduler == scheduler]
+            scheduler, priority = ahead_of.spec.scheduler_name, ahead_of.spec.priority or 0
+            groups = [row for row in groups if row[0].scheduler == scheduler and row[0].priority > priority]
         groups.sort(key=lambda row: -row[0].priority)
         return [WaitingGroup(shape.priority, pods) for shape, pods in groups]
 
@@ -186,32 +184,34 @@ class PodIndexes:
         spec = pod.spec
         if spec.node_name or spec.scheduling_gates or pod.metadata.deletion_timestamp:
             return ()
-        read = self._grouped_by if len(self._grouped_by) <= _MOST_KEYS else (pod.metadata.labels or {}).keys()
-        return (_Shape(spec.scheduler_name, spec.priority or 0, shape_of(pod, read, self._claim_shape)),)
+        keys = self._grouped_by
+        read = shape_of(pod, keys if len(keys) <= _MOST_KEYS else pod.metadata.labels or (), self._claim_shape)
+        return (_Shape(spec.scheduler_name, spec.priority or 0, read),)
 
     def _grouped(self) -> Index[_Shape, Pod]:
-        """The pods by their shape; first those are grouped again that have labels which are read only now."""
-        if len(self._read) > len(self._grouped_by):
-            new, self._grouped_by = self._read - self._grouped_by, frozenset(self._read)
+        """The waiting pods by shape; first, those with labels that are read only now anew."""
+        read = self._read
+        if len(read) > len(self._grouped_by):
+            new, self._grouped_by = read - self._grouped_by, frozenset(read)
             for key, pod in [item for pods in self.waiting.values() for item in pods.items()]:
-                if len(self._read) > _MOST_KEYS or not new.isdisjoint(pod.metadata.labels or ()):
+                if len(read) > _MOST_KEYS or not new.isdisjoint(pod.metadata.labels or ()):
                     self.waiting.put(key, pod)
         return self.waiting
 
     # The pods that can run on one node only.
 
     def last_resort(self) -> Mask:
-        """The pods, by row, whose replacement could run nowhere else: a DaemonSet's, or confined to its node."""
+        """The pods, by row, that could run on no other node: a DaemonSet's, or confined."""
         for group in self._unjudged:
             node = self._node_of(group, next(iter(self._confined[group].values())))
-            if node is None:
-                self._only_node.pop(group, None)
-            else:
+            self._only_node.pop(group, None)
+            if node is not None:
                 self._only_node[group] = node
         self._unjudged.clear()
         pods, keys = self._snapshot.pods, list[str]()
         for group, node in self._only_node.items():
-            keys += [key for key, pod in self._confined[group].items() if node in ("", pod.spec.node_name)]
+            members = self._confined[group].items()
+            keys += [key for key, pod in members if node in ("", pod.spec.node_name)]
         mask: Mask = self._daemons.column()[pods.owner[: pods.rows]]
         mask[self._snapshot.pod_rows(keys)] = True
         return mask
@@ -225,56 +225,65 @@ class PodIndexes:
         for claim in filter(None, map(snapshot.claims.get, group.volumes)):
             if (volume := snapshot.volumes.get(claim.spec.volume_name)) is not None:
                 bound.append(claim)
-                if volume.spec.node_affinity:
-                    mask &= affinity_mask(nodes, volume.spec.node_affinity.required, fields=False)
+                if affinity := volume.spec.node_affinity:
+                    mask &= affinity_mask(nodes, affinity.required, fields=False)
         mask &= ~wrong_zones(snapshot, bound)
         for used in filter(None, map(snapshot.device_claims.claims.get, group.devices)):
             for driver in {device.driver for device in devices_of(used)}:
                 if len(self._drivers.get(driver, ())) != nodes.rows:
                     self._drivers[driver] = self._of_driver(driver)
                 mask &= self._drivers[driver]
-            if used.status.allocation and len(used.status.reserved_for or ()) > 1:  # it stays allocated for the others
-                mask &= affinity_mask(nodes, used.status.allocation.node_selector)
+            allocation, users = used.status.allocation, used.status.reserved_for or ()
+            if allocation and len(users) > 1:  # it stays allocated for the others
+                mask &= affinity_mask(nodes, allocation.node_selector)
         rows = np.flatnonzero(mask)
         return None if len(rows) > 1 else "".join(nodes.names[row] for row in rows.tolist())
 
     def _of_driver(self, driver: str) -> Mask:
-        nodes, mask = self._snapshot.nodes, np.zeros(self._snapshot.nodes.rows, np.bool_)
-        for spec in (published.slice.spec for published in self._snapshot.devices.slices.values()):
+        nodes = self._snapshot.nodes
+        mask = np.zeros(nodes.rows, np.bool_)
+        for published in self._snapshot.devices.slices.values():
+            spec = published.slice.spec
             if spec.driver != driver or not spec.devices:
                 continue
             if spec.node_name:
-                if (row := nodes.find(spec.node_name)) is not None:
-                    mask[row] = True
+                mask[nodes.rows_of((spec.node_name,))] = True
             else:
                 mask |= affinity_mask(nodes, None if spec.all_nodes else spec.node_selector)
         return mask
 
 
-def _known(value: V, none: object = "") -> tuple[V, ...]:
-    return () if value == none else (value,)
+def _group(pod: Pod) -> tuple[GroupKey, ...]:
+    waits = not (pod.spec.node_name or pod.metadata.deletion_timestamp)
+    return (group,) if waits and (group := group_of(pod)) != NO_GROUP else ()
+
+
+def _owner(pod: Pod) -> tuple[str, ...]:
+    owner = workload_of(pod) if pod.spec.node_name else ""
+    return (owner,) if owner else ()
 
 
 def device_claims_of(pod: Pod, *, made: bool = True) -> frozenset[str]:
-    """The claims on devices, `namespace/name`, that a pod names, and those that were `made` for it by its templates."""
+    """The claims on devices, `namespace/name`, that a pod names or that were `made` for it."""
     if not pod.spec.resource_claims:
         return frozenset()
-    rows = [*pod.spec.resource_claims, *((pod.status.resource_claim_statuses or ()) if made else ())]
-    names = (row.get("resourceClaimName") for row in rows)
+    statuses = pod.status.resource_claim_statuses or () if made else ()
+    names = [row.get("resourceClaimName") for row in (*pod.spec.resource_claims, *statuses)]
     return frozenset(f"{pod.metadata.namespace}/{name}" for name in names if name)
 
 
 def _claims_kept(pod: Pod) -> frozenset[str]:
-    if not pod.spec.resource_claims or (pod.spec.node_name and controller_of(pod.metadata) is None):
+    claims = device_claims_of(pod, made=False)
+    if claims and pod.spec.node_name and controller_of(pod.metadata) is None:
         return frozenset()
-    return device_claims_of(pod, made=False)
+    return claims
 
 
 def _confinements(pod: Pod) -> tuple[_Confinement, ...]:
     spec = pod.spec
     if not spec.node_name:
         return ()
-    claims, required, devices = claims_of(pod), required_affinity(pod), device_claims_of(pod)
+    claims, devices, required = claims_of(pod), device_claims_of(pod), required_affinity(pod)
     volumes = claims.named if claims else frozenset()
     if not (spec.node_selector or required or volumes or devices):
         return ()

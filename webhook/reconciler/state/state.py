@@ -1,9 +1,9 @@
 """The cluster as this process knows it: list+watch caches that feed the decision's snapshot.
 
 The caches hold objects as the server sent them, the snapshot and the indexes with what was
-done and is not seen yet. Between an act and its watch event the next decision must count
-the victims as leaving and the preemptor as nominated already. Else a pod is chosen twice,
-and two preemptors are promised one hole.
+done and is not seen yet. Between an act and its watch event decisions must count victims
+as leaving and preemptors as nominated. Else a pod is chosen twice, and two preemptors are
+promised one hole.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
@@ -40,44 +41,28 @@ _TURN = 0.005
 """Seconds of reading pods again before others get their turn."""
 
 
-class ServerTime(NamedTuple):
+class ServerTime(Struct, frozen=True):
     """A moment of the second `made` since the epoch: the first `known` of those `seen` were there."""
 
-    made: float
-    seen: Mapping[str, int] = MappingProxyType({})
+    made: float = -math.inf
+    seen: dict[str, int] = {}
     known: int = 0
 
     def is_before(self, pod: Pod) -> bool:
         """Whether the pod was made after this moment."""
-        made = _made(pod)
+        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
         if made == self.made:
             return self.seen.get(pod.metadata.uid, math.inf) > self.known
         return made > self.made
 
-
-class Creations:
-    """The youngest pods that were ever seen: those of one second."""
-
-    def __init__(self) -> None:
-        self._made = -math.inf
-        self._seen: dict[str, int] = {}
-        """By uid, in which order they were seen."""
-
-    def note(self, pod: Pod) -> None:
-        """A pod is seen for the first time."""
-        made = _made(pod)
-        if made > self._made:
-            self._made, self._seen = made, {}
-        if made == self._made:
-            self._seen.setdefault(pod.metadata.uid, len(self._seen) + 1)
-
-    def now(self) -> ServerTime:
-        """This moment: pods that have been seen are not younger."""
-        return ServerTime(self._made, self._seen, len(self._seen))
-
-
-def _made(pod: Pod) -> float:
-    return epoch_or(pod.metadata.creation_timestamp, -math.inf)
+    def after(self, pod: Pod) -> ServerTime:
+        """The moment at which this pod, too, has been seen: it is not younger."""
+        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
+        if made < self.made:
+            return self
+        seen = self.seen if made == self.made else {}
+        seen.setdefault(pod.metadata.uid, len(seen) + 1)
+        return ServerTime(made, seen, len(seen))
 
 
 class State:
@@ -89,17 +74,15 @@ class State:
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
         self.snapshot = Snapshot(annotations, under_policy=True)
         self.index = PodIndexes(self.snapshot)
-        self.creations = Creations()
+        self.newest = ServerTime()
+        """Now, by the pods that were ever seen."""
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
-            cache = self.caches[kind.resource] = Informer[Any](
-                client,
-                kind.resource.paths(),
-                kind.type_,
-                transform=SharedPods() if kind is PODS else None,
-                optional=kind.optional,
-            )
+            transform = SharedPods() if kind is PODS else None
+            paths, optional = kind.resource.paths(), kind.optional
+            cache = Informer[Any](client, paths, kind.type_, transform=transform, optional=optional)
             cache.handlers.append(partial(self._changed, kind))
+            self.caches[kind.resource] = cache
         self.pods: Informer[Pod] = self.caches[PODS.resource]
         self.nodes: Informer[Node] = self.caches[NODES.resource]
         self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
@@ -177,7 +160,7 @@ class State:
             self.pending.budget_changed(change)
         elif kind is PODS:
             if new and not old:
-                self.creations.note(new)
+                self.newest = self.newest.after(new)
             elif new and old and old.spec.node_name and old.status.start_time:
                 # The first start counts: whoever may write another one changes nothing.
                 new.status.start_time = old.status.start_time
