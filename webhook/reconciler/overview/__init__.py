@@ -1,1 +1,1 @@
-"""What the page shows of a reconciler: read off its state, never written to it."""
+"""What the page shows of a reconciler, whose state is read and never written."""

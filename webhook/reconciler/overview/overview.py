@@ -1,11 +1,11 @@
-"""The page's model of one reconciler. A process that leads shows its queue; another reads off the pods what it can."""
+"""The page's model of a reconciler. Who leads shows its queue, others what the pods tell them."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import chain
 
 import msgspec
 
@@ -34,13 +34,12 @@ from webhook.policy.model.values import DECISION
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan, group_names, stays
-from webhook.reconciler.preemptors import is_marked, unschedulable_since
+from webhook.reconciler.preemptors import is_marked, scheduler_refusal
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
@@ -61,21 +60,22 @@ from webhook.reconciler.state.state import State
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _OWNERS = 50, 20, 12, 20, 50, 12
 _MEMBERS, _DEVICES, _HOLDERS = 24, 16, 3
 """How many of each are shown."""
-_HOUR, _QUARTERS = 3600.0, 4
+_HOUR, _QUARTER = 3600.0, 900.0
 _AHEAD = 300.0
-"""Seconds by which another process's clock may be ahead; a decision from later than that is not believed."""
+"""Seconds by which another process's clock may be ahead; no later decision is believed."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What the reconciler itself does not know: why the policy files are not in use, and the certificates served."""
+    """What the reconciler does not know: why policy files are not used, and certificates."""
 
     policies_problem: str = ""
     certificates: tuple[Certificate, ...] = ()
 
 
 def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> Page:
-    """All that the page shows now. `port` is the one it is served on, for the command that reaches the leader."""
-    state, policy_set, leading = service.state, service.reconciler.policy_set, service.reconciler.leading
+    """All that the page shows now; its own `port` is for the command that reaches the leader."""
+    state, reconciler = service.state, service.reconciler
+    policy_set, leading = reconciler.policy_set, reconciler.leading
     wall, leader = service.clock.wall(), service.led_elsewhere()
     # 1. What this process does; one that does not lead says who does, and how to reach that one.
     role, notice, command = "leads", "", ""
@@ -86,22 +86,24 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         role, (said, command) = "follows", service.way_to(leader, port)
         notice = f"{said[0].upper()}{said[1:]}. What is below was read off the pods; the leader knows more."
     # 2. Who waits, and which plans are under way.
-    pending = [pod for pod in state.pods.items().values() if not (pod.spec.node_name or is_terminal(pod))]
+    pods = state.pods.items()
+    pending = [pod for pod in pods.values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
-    waiting = _waiting(service.reconciler, marked)
-    ahead, under_way = wall - service.clock.monotonic(), set(service.reconciler.plans.values())
-    plans = sorted(under_way, key=lambda plan: plan.order) if leading else written_plans(state, marked, ahead)
+    waiting, ahead = _waiting(reconciler, marked), wall - service.clock.monotonic()
+    plans = sorted({*reconciler.plans.values()}, key=lambda plan: plan.order)
+    if not leading:
+        plans = written_plans(state, marked, ahead)
     # 3. Everything else is the same for every process.
     return Page(
         leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
         ladder=ladder(state, policy_set, pending, wall),
         nodes=len(state.nodes.items()),
-        pods=len(state.pods.items()),
+        pods=len(pods),
         waiting=tuple(waiting[:_WAITING]),
         waiting_total=len(waiting),
         plans=tuple(plan_shown(state, plan, ahead) for plan in plans[:_PLANS]),
         plans_total=len(plans),
-        decisions=tuple(decisions(service.reconciler.reporter.decided, state.pods.items(), wall)),
+        decisions=tuple(decisions(reconciler.reporter.decided, pods, wall)),
         evictions=_evictions(service.evictions(), wall),
         policies=_policies(policy_set.policies, service.policies_since, surroundings),
         certificates=surroundings.certificates,
@@ -109,16 +111,17 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
 
 
 def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
-    """The queue of a process that leads, who is tried first; the same as the pods tell it to another one."""
+    """The queue of a process that leads, by priority; to another one the pods tell it."""
+    waiting = []
     if not reconciler.leading:
-        waiting = []
         for pod in marked:
-            if unschedulable_since(pod) is not None:
-                said = [row.message for row in pod.status.conditions or () if row.type == "PodScheduled"]
-                priority, reason = pod.spec.priority or 0, (said and said[0]) or ""
-                waiting.append(WaitingPod(pod=key_of(pod), priority=priority, state="pending", reason=reason))
+            said, priority = scheduler_refusal(pod), pod.spec.priority or 0
+            if said is not None and said.reason == "Unschedulable":
+                row = WaitingPod(pod=key_of(pod), priority=priority, state="pending", reason=said.message or "")
+                waiting.append(row)
         return sorted(waiting, key=lambda row: (-row.priority, row.pod))
-    wall, now, entries = reconciler.clock.wall(), reconciler.clock.monotonic(), reconciler.queue.entries.values()
+    now, entries = reconciler.clock.monotonic(), reconciler.queue.entries.values()
+    ahead = reconciler.clock.wall() - now
     return [
         WaitingPod(
             pod=entry.key,
@@ -126,32 +129,33 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
             state=entry.state.value,
             reason="its plan is under way" if entry.state is QueueState.BUSY else entry.reason,
             attempts=entry.attempts,
-            next_try=wall + entry.due - now if entry.due > now else None,
+            next_try=entry.due + ahead if entry.due > now else None,
         )
         for entry in sorted(entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
     ]
 
 
 def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]:
-    """The plans that are written on these pods, as far as they tell; `ahead` is as for `plan_shown`."""
+    """The plans that are written on these pods; `ahead` is as for `plan_shown`."""
     written: dict[str, tuple[PlanRecord, dict[str, Member]]] = {}
     for pod in pods:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is None:
                 continue
+            key, node = key_of(pod), record.node
             devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
-            member = Member(key_of(pod), pod.metadata.uid, pod.spec.priority or 0, record.node, devices, nominated=True)
-            member.reserved = pod.status.nominated_node_name == record.node
-            written.setdefault(record.id, (record, {}))[1][member.key] = member
+            member = Member(key, pod.metadata.uid, pod.spec.priority or 0, node, devices, nominated=True)
+            member.reserved = pod.status.nominated_node_name == node
+            written.setdefault(record.id, (record, {}))[1][key] = member
     plans = []
     for record, members in written.values():
         begun, until = epoch_or(record.begun, -math.inf), epoch_or(record.deadline, math.inf)
         plans.append(Plan(record, members, begun - ahead, until - ahead))
     for plan in plans[:_PLANS]:  # who may write annotations need not have all pods read for each
         plan.record = with_names(plan.record, state.pods.items().values())
-        plan.groups = group_names(state, plan.record.victims)
         victims = plan.record.victims
-        plan.gone = {victim.uid for victim in victims if not stays(state.pod_of(victim.key, victim.uid))}
+        plan.groups = group_names(state, victims)
+        plan.gone = {row.uid for row in victims if not stays(state.pod_of(row.key, row.uid))}
         plan.waiting = len(plan.gone) == len(victims)
     return plans
 
@@ -159,13 +163,18 @@ def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]
 def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
     """A plan, with its first victims and devices; what goes whole stands together.
 
-    `ahead` is what an instant since the epoch is more than a monotonic one.
+    An instant since the epoch is more than a monotonic one, by `ahead` seconds.
     """
-    claims, member, together = state.snapshot.device_claims, plan.unplaced[0], dict[int | str, list[VictimShown]]()
+    claims, member = state.snapshot.device_claims, plan.unplaced[0]
+    together: defaultdict[int | str, list[VictimShown]] = defaultdict(list)
     for victim in plan.record.victims:
         if victim.name:  # of one that is gone the record may have the uid alone
-            together.setdefault(victim.group or victim.uid, []).append(_victim(state, victim, plan))
-    victims = list(chain.from_iterable(together.values()))
+            together[victim.group or victim.uid].append(_victim(state, victim, plan))
+    victims = [row for rows in together.values() for row in rows]
+    devices = []
+    for device in plan.devices[:_DEVICES]:
+        holders = sorted(claims.users(device) - claims.planned.keys())
+        devices.append(DeviceShown(str(device), tuple(holders[:_HOLDERS])))
     return PlanShown(
         preemptor=member.key,
         priority=member.priority,
@@ -177,38 +186,35 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
         reserved=all(row.reserved for row in plan.unplaced),
         victims=tuple(victims[:_VICTIMS]),
         more_victims=len(plan.record.victims) - min(len(victims), _VICTIMS),
-        devices=tuple(
-            DeviceShown("/".join(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
-            for device in plan.devices[:_DEVICES]
-        ),
+        devices=tuple(devices),
         more_devices=max(0, len(plan.devices) - _DEVICES),
         gang=_gang(state, plan) if plan.record.members else None,
     )
 
 
 def _gang(state: State, plan: Plan) -> GangShown | None:
-    """The members that are bound, and those of the plan, and what is missing to the minimum."""
+    """The members that are bound, those of the plan, and what is missing to the minimum."""
     waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key)) is not None]
     if not waiting:
         return None
-    key, pods = group_of(waiting[0]), state.snapshot.pods
-    group = pods.groups.find(key)
-    known = (state.pods.get(pods.key(row)) for row in (pods.grouped.members(group).tolist() if group else ()))
-    there = [pod for pod in known if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp]
-    members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
+    gang, pods = form_gang(state.snapshot, waiting), state.snapshot.pods
+    group, members = pods.groups.find(gang.key), list[MemberShown]()
+    for row in pods.grouped.members(group).tolist() if group else ():
+        pod = state.pods.get(pods.key(row))
+        if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp:
+            members.append(MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound"))
     for pod in waiting:
         if not pod.spec.node_name:
             node = plan.members[key_of(pod)].node
             said = "nominated" if pod.status.nominated_node_name == node else "to be nominated"
             members.append(MemberShown(pod=key_of(pod), node=node, state=said))
-    minimum = form_gang(state.snapshot, waiting).minimum
-    bound, nominated = len(there), sum(member.state == "nominated" for member in members)
+    states = Counter(member.state for member in members)
     return GangShown(
-        name=str(key),
-        minimum=minimum,
-        bound=bound,
-        nominated=nominated,
-        missing=max(0, minimum - bound - nominated),
+        name=str(gang.key),
+        minimum=gang.minimum,
+        bound=states["bound"],
+        nominated=states["nominated"],
+        missing=max(0, gang.minimum - states["bound"] - states["nominated"]),
         members=tuple(members[:_MEMBERS]),
         more_members=max(0, len(members) - _MEMBERS),
     )
@@ -216,16 +222,17 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
 
 def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
     """A victim and how far it is: by its pod, and by what was done for the plan."""
-    pod, progress = state.pod_of(victim.key, victim.uid), "to be asked"
-    if victim.uid not in plan.needed | plan.gone:
+    uid, progress = victim.uid, "to be asked"
+    pod = state.pod_of(victim.key, uid)
+    if uid not in plan.needed | plan.gone:
         progress = "stays"
     elif pod is None:
         progress = "gone"
     elif pod.metadata.deletion_timestamp:
         progress = "leaving"
-    elif victim.uid in plan.gone:
+    elif uid in plan.gone:
         progress = "asked"
-    elif victim.uid in plan.asking:
+    elif uid in plan.asking:
         progress = "being asked"
     elif (notice := notice_of(pod)) is not None and notice.plan == plan.id:
         progress = "told, and ready" if is_ready(pod, plan.id) else f"to be asked by {notice.by}"
@@ -235,18 +242,18 @@ def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
 
 def _evictions(record: EvictionRecord, wall: float) -> Evictions:
     """How many evictions there were in each quarter of the last hour, by owner."""
-    last, counts = dict[str, float](), dict[str, list[int]]()
+    last = dict[str, float]()
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in record.evictions:
         at, owner = record.when(row), row.workload.removeprefix(BARE)
-        if (ago := wall - at) > _HOUR:
+        if wall - at >= _HOUR:
             break
-        quarter = _QUARTERS - 1 - max(0, min(_QUARTERS - 1, int(ago * _QUARTERS / _HOUR)))
-        counts.setdefault(owner, [0] * _QUARTERS)[quarter] += 1
+        counts[owner][-1 - max(0, int((wall - at) / _QUARTER))] += 1
         last.setdefault(owner, at)
     most = sorted(counts, key=lambda owner: (-sum(counts[owner]), owner))
-    shown = tuple(OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS])
+    shown = [OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS]]
     total = sum(map(sum, counts.values()))
-    return Evictions(total=total, owners=shown, more_owners=max(0, len(most) - _OWNERS))
+    return Evictions(total=total, owners=tuple(shown), more_owners=max(0, len(most) - _OWNERS))
 
 
 class _Dated(msgspec.Struct):
@@ -256,27 +263,27 @@ class _Dated(msgspec.Struct):
 def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> list[DecisionShown]:
     """The last decisions, the newest first; `wall` is now, in seconds since the epoch.
 
-    They are those of the plans that this process decided, and those written on pods, by which a follower and a new
-    leader know them, too. The latter may be forged in namespaces that the webhook leaves out: they push out none of
-    this process.
+    They are those of the plans of this process, and those written on pods, by which a
+    follower and a new leader know them. The latter may be forged in namespaces that the
+    webhook leaves out: they push out none of this process.
     """
     members = {(plan.id, key): member for plan in plans for key, member in plan.members.items()}
     own = {name: member.decision for name, member in members.items() if member.decision is not None}
     known = dict(list(own.items())[-_DECISIONS:])
     written: list[tuple[float, str]] = []
-    for key, pod in pods.items():
-        if text := (pod.metadata.annotations or {}).get(DECISION):
+    for key, preemptor in pods.items():
+        if text := (preemptor.metadata.annotations or {}).get(DECISION):
             with suppress(msgspec.DecodeError):
-                written.append((epoch_or(msgspec.json.decode(text, type=_Dated).at, math.inf), key))
-    for at, key in sorted(written, reverse=True):
-        if at < wall + _AHEAD and len(known) < _DECISIONS and (record := decision_of(pods[key])):
+                at = msgspec.json.decode(text, type=_Dated).at
+                written.append((epoch_or(at, math.inf), key))
+    for instant, key in sorted(written, reverse=True):
+        if instant < wall + _AHEAD and len(known) < _DECISIONS and (record := decision_of(pods[key])):
             known.setdefault((record.plan, key), record)
     shown = []
     for (plan, key), record in known.items():
-        preemptor, ending = pods.get(key), ""
-        if (member := members.get((plan, key))) is not None:
-            ending = member.ended or ""
-        if not ending and preemptor and preemptor.spec.node_name == record.node and not carries(preemptor, plan):
+        pod, member = pods.get(key), members.get((plan, key))
+        ending = (member and member.ended) or ""
+        if not ending and pod and pod.spec.node_name == record.node and not carries(pod, plan):
             ending = Ending.BOUND
         shown.append(_decision(record, key, ending))
     return sorted(shown, key=lambda row: epoch(row.at), reverse=True)
@@ -299,20 +306,19 @@ def _policies(policies: Policies, since: float, surroundings: Surroundings) -> P
     """Each policy in one line: whom it acts for and whom it may evict, or its first rules."""
     rows = []
     for policy in policies.preemption:
-        classes = ", ".join((*policy.preemptors.priority_classes, *policy.preemptors.twins.values())) or "no class"
-        rates = [
-            f"{rate.evictions} in {rate.window:g} s {field.replace('_', ' ')}"
-            + (f" ({rate.schedule})" if rate.schedule else "")
-            for field, rate in policy.limits.rates.items()
-        ]
+        own, rates = policy.preemptors, []
+        classes = ", ".join((*own.priority_classes, *own.twins.values())) or "no class"
+        for field, rate in policy.limits.rates.items():
+            said = f"{rate.evictions} in {rate.window:g} s {field.replace('_', ' ')}"
+            rates.append(f"{said} ({rate.schedule})" if rate.schedule else said)
         said = f"preempts for {classes}; victims {policy.victims.mode.value}, budgets {policy.budgets.value}"
         said += f"; at most {', '.join(rates)}" if rates else ""
         said += f"; evicts only by its schedule ({policy.schedule})" if policy.schedule else ""
         rows.append(PolicyShown("PreemptionPolicy", policy.name, said))
     for judging in policies.priority:
-        names = ", ".join(rule.name for rule in judging.rules[:8])
-        more = f" and {len(judging.rules) - 8} more" if len(judging.rules) > 8 else ""
-        said = f"{judging.enforcement.value}; rules {names}{more}" if names else judging.enforcement.value
+        names, said = [rule.name for rule in judging.rules], judging.enforcement.value
+        said += f"; rules {', '.join(names[:8])}" if names else ""
+        said += f" and {len(names) - 8} more" if len(names) > 8 else ""
         rows.append(PolicyShown("PriorityPolicy", judging.name, said))
     return PoliciesShown(
         rows=tuple(rows[:_POLICIES]),

@@ -1,4 +1,4 @@
-"""The ladder of priorities: the PriorityClasses, their pods, and the reserved ranges."""
+"""The ladder of priorities: PriorityClasses, their pods, and reserved ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Name = tuple[str, int]
 def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: float) -> Ladder:
     """Every class and every priority in use, the highest first.
 
-    `unplaced` are the pods on no node; `now` is in seconds since the epoch.
+    `unplaced` are pods on no node; `now` is seconds since the epoch.
     """
     classes = {(class_.metadata.name, class_.value): class_ for class_ in state.snapshot.classes.values()}
     pending = Counter((pod.spec.priority_class_name, pod.spec.priority or 0) for pod in unplaced)
@@ -33,18 +33,20 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     rows = np.flatnonzero(pods.node[: pods.rows] >= 0)
     may, until = _let_go(state, policy_set, rows, now)
     class_of = {number: profile.priority_class_name for number, profile in pods.profiles.used()}
-    on_nodes: defaultdict[Name, list[NDArray[np.intp]]] = defaultdict(lambda: [np.empty(0, np.intp)])
+    nobody = np.empty(0, np.intp)
+    on_nodes: defaultdict[Name, list[NDArray[np.intp]]] = defaultdict(lambda: [nobody])
     alike = pods.profile[rows].astype(np.int64) * 2**33 + pods.priority[rows]
-    _, sizes = np.unique(alike, return_counts=True)
-    for places in np.split(np.argsort(alike, kind="stable"), np.cumsum(sizes)[:-1]) if rows.size else ():
+    order, ends = np.argsort(alike, kind="stable"), np.cumsum(np.unique(alike, return_counts=True)[1])
+    for places in np.split(order, ends[:-1]) if rows.size else ():
         row = rows[places[0]]
         on_nodes[class_of[int(pods.profile[row])], int(pods.priority[row])].append(places)
     rungs = []
     for name in classes.keys() | on_nodes.keys() | pending.keys():
         known, managed, policy = classes.get(name), policy_set.managed(name[0]), ""
+        preempts = known is not None and known.preemption_policy != "Never"
         if managed is not None and managed.twin:
             policy = f"{managed.policy.name}, as {managed.twin}"
-        elif managed is not None and known is not None and known.preemption_policy == "Never":
+        elif managed is not None and known is not None and not preempts:
             policy = managed.policy.name
         here = np.concatenate(on_nodes[name])
         ends = until[here][may[here]]
@@ -59,15 +61,14 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
             first_end=min(windows, default=None),
             last_end=max(windows, default=None),
             policy=policy,
-            preempts=known is not None and known.preemption_policy != "Never",
+            preempts=preempts,
         )
         rungs.append(rung)
     rungs.sort(key=lambda rung: (rung.running + rung.pending == 0, -rung.running, -rung.value, rung.name))
     shown = sorted(rungs[:_RUNGS], key=lambda rung: (-rung.value, rung.name))
     bands = [
         Band(f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to)
-        for policy in policy_set.policies.priority
-        for rule in policy.rules
+        for policy, rule in policy_set.policies.rules
         if rule.reserve is not None
     ]
     if shown and not any(band.first <= _OWN.first and _OWN.last <= band.last for band in bands):
@@ -78,23 +79,23 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 def _let_go(
     state: State, policy_set: PolicySet, rows: NDArray[np.intp], now: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """For the pods in these rows: whether some policy may make them victims, and from when on, in seconds."""
-    pods = state.snapshot.pods
-    may = np.zeros(rows.size, np.bool_)
-    until = np.full(rows.size, np.inf)
+    """Whether some policy makes the pods in these rows victims, and from when on, in seconds."""
+    snapshot, pods = state.snapshot, state.snapshot.pods
+    may, until = np.zeros(rows.size, np.bool_), np.full(rows.size, np.inf)
     for policy in policy_set.policies.preemption:
         rules = policy_set.rules[policy.name]
         of_profile = np.zeros(len(pods.profiles.values), np.bool_)
         for number, profile in pods.profiles.used():
-            of_profile[number] = rules.reason(profile, state.snapshot.classes).may_go
+            of_profile[number] = rules.reason(profile, snapshot.classes).may_go
         mine = of_profile[pods.profile[rows]]
         if rules.pairs is not None:  # whom no pair names as a victim, nobody may evict
-            mine &= np.logical_or.reduce([matched_pods(state.snapshot, pair.victims)[rows] for pair in rules.pairs])
+            named = [matched_pods(snapshot, pair.victims)[rows] for pair in rules.pairs]
+            mine &= np.logical_or.reduce(named)
         may |= mine
-        protected = protection_ends(state.snapshot, rules, now)
+        protected = protection_ends(snapshot, rules, now)
         ends = np.full(rows.size, -np.inf) if protected is None else protected[rows]
         if policy.schedule is not None and not policy.schedule.holds(now):
             ends = np.maximum(ends, policy.schedule.begins(now) or np.inf)
         until = np.where(mine, np.minimum(until, ends), until)
-    may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~static_pods(state.snapshot)[rows]
+    may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~static_pods(snapshot)[rows]
     return may, until

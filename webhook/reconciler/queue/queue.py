@@ -1,15 +1,13 @@
 """The preemptors to try, in a fair order (docs/semantics.md F).
 
 Pure: time is an argument, in monotonic seconds. An entry that failed waits for an event
-that could help, a time that it named, or the periodic flush. No event brings it back
-before its back-off is over. So one unschedulable pod costs a bounded number of decisions
-and never holds up another.
+that could help, a time that it named, or the flush. No event brings it back before its
+back-off is over: an unschedulable pod costs few decisions and holds up nobody.
 
-The highest priority goes first, among equals the namespace that has had fewest victims.
-A namespace that comes back begins where the others are, and nobody is more than ten
-victims behind, so nobody saves up turns. Tries in vain count until all of the namespace
-that are ready have had theirs. So a namespace with many hopeless pods starves no other,
-and who waited for a limit loses nothing.
+The highest priority goes first, then the namespace that has had fewest victims. One that
+comes back begins where the others are, and nobody is more than ten victims behind: so
+nobody saves up turns. Tries in vain count, too, until all of the namespace that are ready
+have had theirs: many hopeless pods starve no other namespace.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ from webhook.kube.backoff import exponential
 from webhook.kube.bounded import Newest
 
 FLUSH = 30.0
-"""Seconds after which a waiting pod is tried again without an event."""
+"""Seconds after which a pod is tried again without an event."""
 _SHORTEST_WAIT = 0.05
 """Seconds, at least, before one that failed is tried again: the loop does not spin."""
 _FAILURE_BACK_OFF = (0.25, 10.0)
-"""Seconds, at first and at most, before a pod is tried again that nothing helped."""
+"""Seconds, at first and at most, after nothing helped."""
 _ATTEMPT_BACK_OFF = (1.0, 300.0)
-"""The same after plans that evicted pods for it in vain."""
+"""The same after plans in vain."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
 _VICTIM = 10.0
@@ -42,16 +40,13 @@ _MOST_BEHIND = 100.0
 """By how much a namespace may have had less than another one, in tries."""
 _MOST_NAMESPACES = 10_000
 PATIENCE = 60.0
-"""Seconds for which a pod may fit on a node before the node is left out.
-
-Its scheduler is at work meanwhile, and tries it at most 10 s after an event that makes room.
-"""
+"""Seconds for a scheduler at work, whose back-off is 10 s at most, to bind a pod that fits."""
 _NODE_BACK_OFF = (60.0, 14_400.0)
-"""Seconds, at least at first and at most, for which a node is left out."""
+"""Seconds, at first and at most, for which a node is left out."""
 MOST_FITTING = 100
-"""Nodes whose fit is followed. If so many are left out, the pod fits nowhere."""
+"""Nodes that are followed. With so many left out, a pod fits nowhere."""
 _MOST_NODES = 1000
-"""Nodes that are remembered for one preemptor."""
+"""Nodes that are remembered for a preemptor."""
 
 
 class QueueState(StrEnum):
@@ -85,19 +80,18 @@ class LeftOut(NamedTuple):
     because: str
     times: int
     until: float
-    seconds: float
-    """How long it is left out, and remembered after that."""
+    forgotten: float
+    """When the next time is the first one again."""
 
 
 class NodeBackoff(Struct):
     """Nodes that kube-scheduler does not bind a preemptor to though there is room.
 
-    A decision does not see all that keeps kube-scheduler from a node: a plugin or an
-    extender of its own, a filter of a later version. Such a node must neither end every
-    decision with "it fits", nor be emptied again and again. Each time it is left out for
-    twice as long, and forgotten after as long again. Once many are left out, it is the
-    pod that kube-scheduler does not take: it fits nowhere for a while. After a restart
-    all this is learned again.
+    What keeps kube-scheduler from a node may be nothing that a decision sees: a plugin
+    or an extender of its own, a filter of a later version. Such a node must neither end
+    every decision with "it fits", nor be emptied again and again. Each time it is left
+    out for twice as long, and forgotten after as long again. Once many are left out, the
+    pod fits nowhere for a while. After a restart this is learned again.
     """
 
     _known: Newest[str, LeftOut] = field(default_factory=lambda: Newest(_MOST_NODES))
@@ -109,21 +103,20 @@ class NodeBackoff(Struct):
         """The pod fits on these nodes, which are not left out, and is not bound.
 
         `chance` is `SchedulerActivity.chance` of the pod. Returns the nodes that are left
-        out from now on, on which the scheduler has not bound it for too long, and when
-        there may be more: infinite if the scheduler has to be seen first.
+        out from now on, and when there may be more: infinite for not before the scheduler
+        is seen.
         """
         before, self._fitting = self._fitting, {}
         left, due = list[LeftOut](), math.inf
         for node in nodes[:MOST_FITTING]:
             since = before.get(node, now)
-            end = chance(since, PATIENCE) + PATIENCE
-            if end > now:
+            end, lasted = chance(since, PATIENCE) + PATIENCE, now - since
+            if end <= now:
+                because = f"it fits there, but kube-scheduler has not bound it for {lasted:.0f} s"
+                left.append(self.leave_out(node, because, lasted, now))
+            else:
                 self._fitting[node] = since
                 due = min(due, end)
-                continue
-            lasted = now - since
-            because = f"it fits there, but kube-scheduler has not bound it for {lasted:.0f} s"
-            left.append(self.leave_out(node, because, lasted, now))
         return left, due
 
     def left_out(self, now: float) -> list[LeftOut]:
@@ -132,15 +125,11 @@ class NodeBackoff(Struct):
 
     def leave_out(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
         """Leave a node out from now on; its cause has `lasted` so many seconds."""
-        times = 1
-        for known in list(self._known.values()):
-            if now >= known.until + known.seconds:
-                del self._known[known.node]
-            elif known.node == node:
-                times += known.times
-        first, longest = _NODE_BACK_OFF
+        known, (first, longest) = self._known.get(node), _NODE_BACK_OFF
+        times = known.times + 1 if known and now < known.forgotten else 1
         seconds = exponential(times, max(first, 2 * lasted), longest)
-        left = self._known[node] = LeftOut(node, because, times, now + seconds, seconds)
+        left = LeftOut(node, because, times, now + seconds, now + 2 * seconds)
+        self._known[node] = left
         return left
 
 
@@ -162,11 +151,11 @@ class QueuedPreemptor(Struct):
     plan_failures: int = 0
     """Plans that came to nothing."""
     attempts: int = 0
-    """Plans in vain: victims had been asked, or the nomination was lost again."""
+    """Plans in vain: victims were asked, or the nomination was lost again."""
     attempted: float = 0.0
     """When the last of them ended, or one was forgiven."""
     losses: int = 0
-    """Plans in a row whose nomination somebody else took."""
+    """Plans in a row that lost their nomination."""
     reason: str = ""
     turn: int = 0
     said: dict[str, Any] = {}
@@ -175,13 +164,13 @@ class QueuedPreemptor(Struct):
 
 
 _Turn = tuple[float, float, int, QueuedPreemptor]
-"""One that waits since the turn of this number: longest untried first, then the oldest."""
+"""One that waits since this turn: the longest untried first, then the oldest."""
 
 
 class Queue:
     """At most one entry for each pod, `namespace/name`.
 
-    An entry that moves takes a new turn. What the heaps hold of earlier turns is stale.
+    An entry that moves takes a new turn: what heaps hold of earlier ones is stale.
     """
 
     def __init__(self) -> None:
@@ -190,16 +179,16 @@ class Queue:
         self.behind: dict[str, None] = {}
         """Those that pods which are placed first keep from a plan, for others to read."""
         self.events = 0
-        """How many could help anybody."""
+        """Those that could help somebody."""
         self._waiting: dict[str, QueuedPreemptor] = {}
         """For an event."""
         self._timers: list[tuple[float, int, QueuedPreemptor]] = []
         self._shares: Newest[str, _Share] = Newest(_MOST_NAMESPACES)
         """By namespace, for a while also of one without pods."""
         self._order: list[tuple[int, float, _Turn, _Share]] = []
-        """A heap by descending priority: what a namespace has had, at least, and its first turn."""
+        """A heap: descending priority, what a namespace has had at least, its first turn."""
         self._last, self._most = 0.0, 0.0
-        """What the namespace has had that was tried last, and the one that has had most."""
+        """What the namespace tried last has had, and the one with most."""
         self._turn = 0
 
     def offer(
@@ -233,20 +222,19 @@ class Queue:
             if entry.turn == turn:
                 self._move(entry, QueueState.ACTIVE)
         while self._order:
-            level, had, first, share = heapq.heappop(self._order)
-            turns, (_, _, turn, entry) = share.turns[-level], first
+            _, had, first, share = heapq.heappop(self._order)
+            *_, turn, entry = first
+            turns = share.turns[entry.priority]
             if not turns or turns[0] is not first:
                 continue  # another one of its namespace stands for it
             share.had = max(share.had, self._most - _MOST_BEHIND)
-            is_stale, has_had_more = entry.turn != turn, share.had + share.tries > had
-            if is_stale or not has_had_more:
-                heapq.heappop(turns)
-            self._stand(share, -level)
-            if is_stale or has_had_more:
+            if entry.turn != turn or share.had + share.tries > had:
+                self._stand(share, entry.priority)
                 continue
             self._move(entry, QueueState.BUSY)
             self._last = share.had
             share.tries += 1
+            self._stand(share, entry.priority)
             entry.tried = now
             forgiven = int((now - entry.attempted) // _FORGIVEN)
             entry.attempts = max(0, entry.attempts - forgiven)
@@ -257,15 +245,14 @@ class Queue:
     def park(
         self, entry: QueuedPreemptor, now: float, *, reason: str, due: float | None = None, behind: bool = False
     ) -> None:
-        """It failed: wait for an event that helps, for `due`, or for the flush.
+        """It failed: wait for an event that helps, `due` or the flush.
 
         It is `behind` if pods that are placed first keep it from a plan.
         """
         entry.failures, entry.reason = entry.failures + 1, reason
         entry.back_off = exponential(entry.failures, *_FAILURE_BACK_OFF)
-        flush = now + FLUSH
-        again = flush if due is None else max(due, now + _SHORTEST_WAIT)
-        self._move(entry, QueueState.UNSCHEDULABLE, min(flush, again))
+        again = math.inf if due is None else max(due, now + _SHORTEST_WAIT)
+        self._move(entry, QueueState.UNSCHEDULABLE, min(now + FLUSH, again))
         if behind:
             self.behind[entry.key] = None
 
@@ -291,11 +278,10 @@ class Queue:
     def plan_ended(
         self, entry: QueuedPreemptor, now: float, *, in_vain: bool, at_once: bool, reason: str, lost: bool = False
     ) -> None:
-        """Its plan came to nothing: try it again after a while, the first time maybe `at_once`.
+        """Its plan came to nothing: try it again after a while, or the first time `at_once`.
 
-        `in_vain` if victims had been asked to leave: that is an attempt. So is a
-        nomination `lost` to somebody else right after another one: two that nominate
-        the same pod must not fight.
+        It is an attempt if it was `in_vain`, that is, if victims were asked. So is the
+        second nomination in a row that was `lost`: two that nominate a pod must not fight.
         """
         entry.losses = entry.losses + 1 if lost else 0
         if entry.losses > 1:
@@ -316,7 +302,8 @@ class Queue:
         """
         self.events += 1
         waiting = self._waiting
-        woken = [waiting[key] for key in (waiting if keys is None else keys) if key in waiting]
+        keys = waiting if keys is None else keys
+        woken = [waiting[key] for key in keys if key in waiting]
         for entry in woken:
             self.retry(entry, now, due=min(entry.due, entry.tried + entry.back_off))
         return bool(woken)
@@ -331,11 +318,12 @@ class Queue:
 
     def _move(self, entry: QueuedPreemptor, state: QueueState, due: float = 0.0) -> None:
         """Put an entry among those of a state, until it is `due` if that has a timer."""
-        share, before, self._turn = entry.share, entry.state, self._turn + 1
+        share = entry.share
+        share.ready -= entry.state is QueueState.ACTIVE
+        self._turn += 1
         entry.turn, entry.state = self._turn, state
         self._waiting.pop(entry.key, None)
         self.behind.pop(entry.key, None)
-        share.ready -= before is QueueState.ACTIVE
         if state is QueueState.ACTIVE:
             share.tries = share.tries if share.ready else 0
             share.ready += 1
@@ -349,5 +337,8 @@ class Queue:
 
     def _stand(self, share: _Share, priority: int) -> None:
         """Give the first one of a namespace its place, by what that has had so far."""
-        if turns := share.turns[priority]:
+        turns = share.turns[priority]
+        while turns and turns[0][3].turn != turns[0][2]:
+            heapq.heappop(turns)
+        if turns:
             heapq.heappush(self._order, (-priority, share.had + share.tries, turns[0], share))
