@@ -1,4 +1,7 @@
-"""The page's model of a reconciler. Who leads shows its queue, others what the pods tell them."""
+"""The page's model of a reconciler.
+
+Who leads shows its queue, others show what the pods tell them.
+"""
 
 from __future__ import annotations
 
@@ -268,8 +271,8 @@ def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> li
     webhook leaves out: they push out none of this process.
     """
     members = {(plan.id, key): member for plan in plans for key, member in plan.members.items()}
-    own = {name: member.decision for name, member in members.items() if member.decision is not None}
-    known = dict(list(own.items())[-_DECISIONS:])
+    own = [(name, member.decision) for name, member in members.items() if member.decision]
+    known = dict(own[-_DECISIONS:])
     written: list[tuple[float, str]] = []
     for key, preemptor in pods.items():
         if text := (preemptor.metadata.annotations or {}).get(DECISION):

@@ -81,13 +81,12 @@ def _let_go(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Whether some policy makes the pods in these rows victims, and from when on, in seconds."""
     snapshot, pods = state.snapshot, state.snapshot.pods
+    classes, profiles = snapshot.classes, pods.profiles.values
     may, until = np.zeros(rows.size, np.bool_), np.full(rows.size, np.inf)
     for policy in policy_set.policies.preemption:
         rules = policy_set.rules[policy.name]
-        of_profile = np.zeros(len(pods.profiles.values), np.bool_)
-        for number, profile in pods.profiles.used():
-            of_profile[number] = rules.reason(profile, snapshot.classes).may_go
-        mine = of_profile[pods.profile[rows]]
+        may_go = [profile is not None and rules.reason(profile, classes).may_go for profile in profiles]
+        mine = np.array(may_go, np.bool_)[pods.profile[rows]]
         if rules.pairs is not None:  # whom no pair names as a victim, nobody may evict
             named = [matched_pods(snapshot, pair.victims)[rows] for pair in rules.pairs]
             mine &= np.logical_or.reduce(named)

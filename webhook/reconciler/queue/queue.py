@@ -128,8 +128,7 @@ class NodeBackoff(Struct):
         known, (first, longest) = self._known.get(node), _NODE_BACK_OFF
         times = known.times + 1 if known and now < known.forgotten else 1
         seconds = exponential(times, max(first, 2 * lasted), longest)
-        left = LeftOut(node, because, times, now + seconds, now + 2 * seconds)
-        self._known[node] = left
+        left = self._known[node] = LeftOut(node, because, times, now + seconds, now + 2 * seconds)
         return left
 
 

@@ -76,7 +76,10 @@ class Pending:
         self._claims: Index[str, ResourceClaim] = Index(_consumers)
         """By the uid of a consumer."""
         self.awaited: set[str] = set()
-        """Consumers that were seen and are gone, whose claims are yet to be taken back."""
+        """Consumers that are gone, and whose claims have yet to be taken back.
+
+        One that no watch has shown yet may well be there.
+        """
 
     def covering(self, pod: Pod) -> list[str]:
         """The budgets that cover the pod."""
@@ -129,9 +132,9 @@ class Pending:
 
     def forget_over(self) -> None:
         """This process leads no more: the next leader may go on with plans that are over."""
-        over = [(plan, key) for key, rows in self._counted.items() for plan, row in rows.items() if row.off]
-        for plan, key in over:
-            self.count_on(plan, {key: None})
+        for key, rows in list(self._counted.items()):
+            for plan in [plan for plan, row in rows.items() if row.off]:
+                self.count_on(plan, {key: None})
 
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
         """This pod is `gone`, and its claims soon; or it is there, and they are as shown."""
@@ -208,8 +211,7 @@ class Pending:
         staying = [user for user in users if user.uid not in self.awaited]
         finalizers = claim.metadata.finalizers or ()
         if len(staying) < len(users):
-            if not staying and _FINALIZER in finalizers:
-                allocation = None
+            allocation = allocation if staying or _FINALIZER not in finalizers else None
             claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
         if allocation is not None and key in self._index.keeping and finalizers:
             claim = replace(claim, metadata=replace(claim.metadata, finalizers=None))

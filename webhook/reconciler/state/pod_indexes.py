@@ -189,7 +189,7 @@ class PodIndexes:
         return (_Shape(spec.scheduler_name, spec.priority or 0, read),)
 
     def _grouped(self) -> Index[_Shape, Pod]:
-        """The waiting pods by shape; first, those with labels that are read only now anew."""
+        """The pods by shape; first those with labels that are read only now are put again."""
         read = self._read
         if len(read) > len(self._grouped_by):
             new, self._grouped_by = read - self._grouped_by, frozenset(read)

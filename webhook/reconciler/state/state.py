@@ -86,8 +86,7 @@ class State:
         self.pods: Informer[Pod] = self.caches[PODS.resource]
         self.nodes: Informer[Node] = self.caches[NODES.resource]
         self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
-        pods, budgets = self.pods.items(), self.budgets.items()
-        self.pending = Pending(pods, budgets, self.snapshot, self.index, self._take)
+        self.pending = Pending(self.pods.items(), self.budgets.items(), self.snapshot, self.index, self._take)
         self._unread: list[str] = []
         """Pods to be read again, for annotations that were not kept before."""
 
@@ -184,6 +183,5 @@ class State:
             if item is None:
                 snapshot.remove(kind, key)
             if kind is PODS:
-                uid = expected.metadata.uid if expected else uid
-                pending.expect_deallocated(uid, gone=expected is None)
+                pending.expect_deallocated(expected.metadata.uid if expected else uid, gone=not expected)
                 self._take(CLAIMS, self.index.put(key, item))
