@@ -1,32 +1,34 @@
-"""Whether claims can be allocated together on one node: the depth-first search of Kubernetes' structured allocator.
+"""Whether claims can be allocated together on one node: the search of Kubernetes' structured allocator.
 
-One claim after the other, one request after the other, one device after the other is tried in a fixed order, and the
-first complete allocation is taken. What kube-scheduler's search does not find is not found here either: evicting pods
-for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
+It goes depth first: claims, requests and devices are tried in a fixed order, and the first complete
+allocation is taken. What kube-scheduler's search misses is missed here, too: evicting pods for it would
+be in vain (docs/kubernetes-behaviour.md K45 to K48).
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from webhook.preemption.devices.constraints import AttributeConstraint, consumed, fits_capacity
-from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
+from webhook.preemption.devices.pools import CounterName, NodePlace, Pool, PublishedDevice, consumption_of
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceShape
 
-K = TypeVar("K")
 MOST_RESULTS = 32
 """Devices that one claim can hold (`AllocationResultsMaxSize`)."""
 DEEPEST = 400
-"""Devices and requests of one pod that are searched for at most, one inside the other."""
+"""How deep a search goes at most: devices and requests of one pod."""
 
 
 class TakenDevices:
-    """The allocations of all claims but those that are `freed`, by their keys; and the devices `beside` these."""
+    """The allocations of all claims but the `freed` ones (keys), and the devices `beside` these."""
 
     def __init__(
         self, claims: ClaimIndex | None, freed: frozenset[str] = frozenset(), beside: Collection[DeviceId] = ()
@@ -42,13 +44,16 @@ class TakenDevices:
 
     def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
         """What shares of the device consume of its capacities, in nanos; None if no share says."""
-        total: dict[str, int] | None = None
-        for key, shares in self._shares.get(device, {}).items():
-            for share in shares if key not in self._freed else ():
-                if share is not None:
-                    total = total or {}
-                    _add(total, share, 1)
-        return total
+        said = [
+            share
+            for key, shares in self._shares.get(device, {}).items()
+            for share in shares
+            if share is not None and key not in self._freed
+        ]
+        total = Counter[str]()
+        for share in said:
+            total.update(share)
+        return total if said else None
 
     def in_use(self, device: DeviceId) -> bool:
         """Whether a claim has the device, or a share of it."""
@@ -56,17 +61,17 @@ class TakenDevices:
 
 
 class OutOfStepsError(Exception):
-    """The search took more steps than it is given."""
+    """The search is out of steps."""
 
 
 class Steps:
-    """How many devices may still be tried: by one search, and in all."""
+    """How many devices may still be tried, by one search and in all."""
 
     def __init__(self, of_search: int, in_all: int) -> None:
         self._of_search, self._here, self._left = of_search, of_search, in_all
 
     def begin(self) -> None:
-        """Another search begins."""
+        """Begin another search."""
         self._here = self._of_search
 
     def take(self) -> None:
@@ -86,51 +91,51 @@ class Allocation(NamedTuple):
 
 
 class _TooManyError(Exception):
-    """The claim would hold more devices than it can."""
+    """The claim would hold too many devices."""
 
 
 _Place = tuple[int, int, int]
-"""A claim, a request of it, and an alternative of that."""
+"""The numbers of a claim, of its request, and of an alternative."""
 _Undo = Callable[[], None]
 
 
 def allocate(
     place: NodePlace, pools: Sequence[Pool], claims: Sequence[ClaimDemand], allocated: TakenDevices, steps: Steps
 ) -> list[Allocation] | None:
-    """The claims' devices, None if not to be had together. Raises DemandError and OutOfStepsError.
+    """The claims' devices, None if they cannot be had together.
 
-    The pools, in the order in which devices are tried, are those that can be reached from the node at this place.
+    The pools are those that the node reaches, in the order in which devices are tried.
+    Raises DemandError and OutOfStepsError.
     """
+    if not claims:
+        return []
     steps.begin()
     return _Search(place, pools, claims, allocated, steps).run()
 
 
+@dataclass(eq=False)
 class _Search:
-    """One search; `_devices` are those of usable pools in their order."""
+    """One search; `devices` are those of usable pools in their order."""
 
-    def __init__(
-        self,
-        node: NodePlace,
-        pools: Sequence[Pool],
-        claims: Sequence[ClaimDemand],
-        allocated: TakenDevices,
-        steps: Steps,
-    ) -> None:
-        self._node, self._pools = node, pools
-        self._claims, self._allocated, self._steps = claims, allocated, steps
-        self._devices = [device for pool in self._pools for device in pool.devices]
-        self._pool_of = {device.id: pool for pool in self._pools for device in pool.devices}
-        self._all: dict[_Place, list[PublishedDevice]] = {}
-        self._constraints: list[list[AttributeConstraint]] = []
-        self._taken: dict[DeviceId, set[int]] = {}
-        self._consumed: dict[DeviceId, dict[str, int]] = {}
-        # As there, by the pool's name: of pools of that name the one that is asked first tells what there is (K45)
-        self._counters: dict[str, dict[tuple[str, str], int]] = {}
-        self._available: dict[str, dict[tuple[str, str], int]] = {}
-        self._results: list[list[Allocation]] = [[] for _ in claims]
+    node: NodePlace
+    pools: Sequence[Pool]
+    claims: Sequence[ClaimDemand]
+    allocated: TakenDevices
+    steps: Steps
+
+    def __post_init__(self) -> None:
+        self.devices = [device for pool in self.pools for device in pool.devices]
+        self.all: dict[_Place, list[PublishedDevice]] = {}
+        self.constraints: list[list[AttributeConstraint]] = []
+        self.taken: dict[DeviceId, set[int]] = defaultdict(set)
+        self.consumed: dict[DeviceId, Counter[str]] = defaultdict(Counter)
+        # As there by the pool's name: of pools of one name the first that is asked tells what there is (K45)
+        self.counters: dict[str, Counter[CounterName]] = defaultdict(Counter)
+        self.available: dict[str, Counter[CounterName]] = {}
+        self.results: list[list[Allocation]] = [[] for _ in self.claims]
 
     def run(self) -> list[Allocation] | None:
-        for number, claim in enumerate(self._claims):
+        for number, claim in enumerate(self.claims):
             least = 0
             for place, alternatives in enumerate(claim.requests):
                 counts = [self._count((number, place, sub), request) for sub, request in enumerate(alternatives)]
@@ -139,38 +144,38 @@ class _Search:
                 raise DemandError(
                     f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
                 )
-            self._constraints.append([AttributeConstraint(constraint) for constraint in claim.constraints])
+            self.constraints.append([AttributeConstraint(constraint) for constraint in claim.constraints])
         if self._is_short():
             return None
         try:
-            done = not self._claims or self._request(0, 0, 0)
+            done = self._request(0, 0, 0)
         except _TooManyError:
             done = False
-        return [allocation for results in self._results for allocation in results] if done else None
+        return [*chain(*self.results)] if done else None
 
     def _is_short(self) -> bool:
         """Whether a request wants more devices than match and are free: no set has to be tried.
 
-        Who asks for all devices, or with an expression that fails on one of them, may end in an error: not known here.
+        Not told for requests for all devices, and for expressions that fail on a device: these may end in an error.
         """
-        shapes = np.array([device.shape for device in self._devices], np.intp)
-        requests = [alternatives for claim in self._claims for alternatives in claim.requests]
-        for request in (request for alternatives in requests for request in alternatives):
+        shapes = np.array([device.shape for device in self.devices], np.intp)
+        requests = [alternatives for claim in self.claims for alternatives in claim.requests]
+        for request in chain(*requests):
             if request.mode == "All" or (request.selects[shapes] == ERROR).any():
                 return False
-        free = np.array([not self._allocated.holds(device.id) for device in self._devices], np.bool_)
-        return any(
-            np.count_nonzero(free & (request.selects[shapes] != 0) & request.tolerated[shapes]) < request.number
-            for request, *others in requests
-            if not others and not request.admin
-        )
+        free = np.array([not self.allocated.holds(device.id) for device in self.devices], np.bool_)
+        for request, *others in requests:
+            matching = free & (request.selects[shapes] != 0) & request.tolerated[shapes]
+            if not (others or request.admin) and np.count_nonzero(matching) < request.number:
+                return True
+        return False
 
     def _count(self, place: _Place, request: Request) -> int:
-        """How many devices the request wants; all of those that match, once they are known."""
+        """How many devices the request wants: if it wants all, those that match."""
         if request.mode != "All":
             return request.number
-        matching = self._all[place] = []
-        for pool in self._pools:
+        matching = self.all[place] = []
+        for pool in self.pools:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
                 raise DemandError(
@@ -181,13 +186,13 @@ class _Search:
         return len(matching)
 
     def _request(self, claim: int, number: int, depth: int) -> bool:
-        """Allocate this request of the claim and all that comes after it, other claims included."""
+        """Allocate this request of the claim, and all that comes after it in all claims."""
         if depth > DEEPEST:
             raise OutOfStepsError
-        requests = self._claims[claim].requests
+        requests = self.claims[claim].requests
         if number >= len(requests):
             try:
-                return claim + 1 >= len(self._claims) or self._request(claim + 1, 0, depth + 1)
+                return claim + 1 >= len(self.claims) or self._request(claim + 1, 0, depth + 1)
             except _TooManyError:
                 return False
         alternatives = requests[number]
@@ -210,26 +215,28 @@ class _Search:
         if depth > DEEPEST:
             raise OutOfStepsError
         claim, number, sub = place
-        request = self._claims[claim].requests[number][sub]
-        wants = self._all.get(place)
+        request = self.claims[claim].requests[number][sub]
+        wants = self.all.get(place)
         if wants is not None and not wants:
             return False  # at least one device is needed
         count = request.number if wants is None else len(wants)
         if had >= count:
             return self._request(claim, number + 1, depth + 1)
-        if len(self._results[claim]) + count - had > MOST_RESULTS:
+        if len(self.results[claim]) + count - had > MOST_RESULTS:
             raise _TooManyError
-        tried = self._devices[start:] if wants is None else wants[had : had + 1]
+        tried = self.devices[start:] if wants is None else wants[had : had + 1]
         for at, device in enumerate(tried, start + 1):
-            self._steps.take()
+            self.steps.take()
             if wants is None and (self._is_taken(request, device.id, claim) or not self._is_meant(request, device)):
                 continue
-            undo = self._take(place, request, device, must=wants is not None)
+            undo = self._take(claim, request, device, must=wants is not None)
+            if undo is None:
+                continue
             done = False
             try:
-                done = undo is not None and self._next(place, had + 1, at, depth + 1)
+                done = self._next(place, had + 1, at, depth + 1)
             finally:
-                if undo is not None and not done:
+                if not done:
                     undo()
             if done:
                 return True
@@ -237,63 +244,63 @@ class _Search:
 
     def _is_taken(self, request: Request, device: DeviceId, claim: int) -> bool:
         if request.admin:
-            return claim in self._taken.get(device, ())
-        return self._allocated.holds(device) or bool(self._taken.get(device))
+            return claim in self.taken.get(device, ())
+        return self.allocated.holds(device) or bool(self.taken.get(device))
 
     def _is_meant(self, request: Request, device: PublishedDevice) -> bool:
-        """Whether the request may have the device, and its capacity is enough. Raises DemandError."""
+        """Whether the request may have the device and fits its capacity. Raises DemandError."""
         answer = int(request.selects[device.shape])
         if answer == ERROR:
             raise request.error(DeviceShape(device.id.driver, device.device))
-        return bool(answer) and device.reachable(self._node) and self._fits(request, device)
+        return bool(answer) and device.reachable(self.node) and self._fits(request, device)
 
     def _fits(self, request: Request, device: PublishedDevice) -> bool:
         if not (device.device.capacity or request.capacity):
             return True
-        taken = self._allocated.consumption(device.id) or {}
-        return fits_capacity(device.device, request.capacity, taken, self._consumed.get(device.id, {}))
+        taken = self.allocated.consumption(device.id) or {}
+        return fits_capacity(device.device, request.capacity, taken, self.consumed.get(device.id, {}))
 
-    def _take(self, place: _Place, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
-        """Take the device for the request; returns how to give it back, None if it is not had."""
-        claim, id_ = place[0], device.id
+    def _take(self, claim: int, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
+        """Take the device for the claim's request; returns how to give it back, None if it is not had."""
+        id_ = device.id
         several = device.device.allow_multiple_allocations
         if not (several and request.admin) and self._is_taken(request, id_, claim):
             return None
         counted = bool(device.device.consumes_counters)
-        shared = several and (self._allocated.consumption(id_) is not None or id_ in self._consumed)
+        shared = several and (self.allocated.consumption(id_) is not None or id_ in self.consumed)
         if counted and not shared and not self._take_counters(device):
             return None
-        # As there, what was counted stays counted if the device is refused from here on
+        # As there: refused from here on, the device keeps what was counted for it
         if not request.tolerated[device.shape]:
             return None
         if not self._satisfies_constraints(request, device, claim, must=must):
             return None
         if not several:
-            self._taken.setdefault(id_, set()).add(claim)
+            self.taken[id_].add(claim)
         if not self._fits(request, device):
             return None
         amounts = consumed(device.device, request.capacity) if several else {}
         if several:
-            _add(self._consumed.setdefault(id_, {}), amounts, 1)
-        self._results[claim].append(Allocation(request.claim, request.full_name, id_))
+            self.consumed[id_].update(amounts)
+        self.results[claim].append(Allocation(request.claim, request.full_name, id_))
 
         def undo() -> None:
-            for constraint in self._constraints[claim]:
+            for constraint in self.constraints[claim]:
                 constraint.remove(request)
-            self._taken.get(id_, set()).discard(claim)
+            self.taken[id_].discard(claim)
             if amounts:
-                _add(self._consumed.setdefault(id_, {}), amounts, -1)
-                if not any(self._consumed[id_].values()):
-                    del self._consumed[id_]
+                self.consumed[id_].subtract(amounts)
+                if not any(self.consumed[id_].values()):
+                    del self.consumed[id_]
             if not several and counted:
-                _add(self._counters[id_.pool], consumption_of(device.device), -1)
-            self._results[claim].pop()
+                self.counters[id_.pool].subtract(consumption_of(device.device))
+            self.results[claim].pop()
 
         return undo
 
     def _satisfies_constraints(self, request: Request, device: PublishedDevice, claim: int, *, must: bool) -> bool:
-        """Add the device to all constraints of the claim, or none: DemandError if it `must` be."""
-        constraints = self._constraints[claim]
+        """Add the device to all constraints of the claim, or to none: DemandError if it `must` be."""
+        constraints = self.constraints[claim]
         for number, constraint in enumerate(constraints):
             if constraint.add(request, device):
                 continue
@@ -309,28 +316,20 @@ class _Search:
 
     def _take_counters(self, device: PublishedDevice) -> bool:
         """Consume the device's counters if there is enough of each."""
-        name, pool = device.id.pool, self._pool_of[device.id]
-        available = self._available.get(name)
-        if available is None:
-            available = self._available[name] = self._left(pool)
-        consumption, own = self._counters.setdefault(name, {}), consumption_of(device.device)
-        _add(consumption, own, 1)
-        if all(amount >= consumption.get(counter, 0) for counter, amount in available.items()):
+        name, own = device.id.pool, consumption_of(device.device)
+        if name not in self.available:
+            self.available[name] = self._left(next(pool for pool in self.pools if pool.id == device.id[:2]))
+        consumption = self.counters[name]
+        consumption.update(own)
+        if all(amount >= consumption[counter] for counter, amount in self.available[name].items()):
             return True
-        _add(consumption, own, -1)
+        consumption.subtract(own)
         return False
 
-    def _left(self, pool: Pool) -> dict[tuple[str, str], int]:
+    def _left(self, pool: Pool) -> Counter[CounterName]:
         """What the devices in use leave of the pool's counters; it may be negative."""
-        left = {
-            (name, counter): amount for name, counters in pool.counters.items() for counter, amount in counters.items()
-        }
+        left = Counter(pool.counters)
         for device in (*pool.devices, *pool.others):
-            if device.device.consumes_counters and self._allocated.in_use(device.id):
-                _add(left, consumption_of(device.device), -1)
+            if device.device.consumes_counters and self.allocated.in_use(device.id):
+                left.subtract(consumption_of(device.device))
         return left
-
-
-def _add(total: dict[K, int], amounts: Mapping[K, int], sign: int) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + sign * amount

@@ -1,8 +1,8 @@
-"""What a device must satisfy beside others: what is left of its capacities, and attributes that are equal or different.
+"""What a device must satisfy beside others: room in its capacities, and attributes that are equal or different.
 
-As Kubernetes' structured allocator has it (`consumable_capacity.go`); amounts are in nanos. Its distinct attributes are
-remembered by request: of several devices of one request only the last one counts, and giving one back forgets them all
-(docs/kubernetes-behaviour.md K46). So a device is had here exactly if kube-scheduler takes it.
+After Kubernetes' structured allocator (`consumable_capacity.go`); amounts are in nanos. It remembers distinct
+attributes by request: of several devices of one request only the last counts, and giving one back forgets
+them all (docs/kubernetes-behaviour.md K46). So a device is had here exactly if kube-scheduler takes it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webhook.kube.objects.devices import Device, DeviceAttribute, DeviceCapacity, DeviceConstraint
-from webhook.kube.objects.meta import Quantity
-from webhook.kube.quantity import NANOS, QuantityError, nanos
+from webhook.kube.quantity import NANOS, QuantityError, nanos, units
 from webhook.preemption.devices.device_selector import AttributeValue, value_of
 from webhook.preemption.devices.pools import PublishedDevice
 from webhook.preemption.devices.requests import Request
@@ -20,9 +19,9 @@ Amounts = Mapping[str, int]
 
 
 def fits_capacity(device: Device, wanted: Amounts, taken: Amounts, allocating: Amounts) -> bool:
-    """Whether the request fits beside what is consumed already and by this allocation so far.
+    """Whether the request fits beside what is consumed already, and by this allocation so far.
 
-    A request for a capacity that the device does not have never fits.
+    A request for a capacity that the device lacks never fits.
     """
     capacities = device.capacity or {}
     if any(name not in capacities for name in wanted):
@@ -30,9 +29,8 @@ def fits_capacity(device: Device, wanted: Amounts, taken: Amounts, allocating: A
     for name, capacity in capacities.items():
         try:
             amount = _amount(wanted.get(name), capacity)
-            if _violates(amount, capacity):
-                return False
-            if taken.get(name, 0) + allocating.get(name, 0) + amount > nanos(capacity.value):
+            used = taken.get(name, 0) + allocating.get(name, 0)
+            if _violates(amount, capacity) or used + amount > nanos(capacity.value):
                 return False
         except QuantityError:
             return False
@@ -47,44 +45,44 @@ def consumed(device: Device, wanted: Amounts) -> dict[str, int]:
 def _amount(wanted: int | None, capacity: DeviceCapacity) -> int:
     """The amount, rounded up to what the policy allows; not asked for, its default or all."""
     policy = capacity.request_policy
-    if wanted is None:
-        return nanos(capacity.value if policy is None or policy.default is None else policy.default)
     if policy is None:
-        return wanted
-    if policy.valid_range is not None and policy.valid_range.min is not None:
-        least = nanos(policy.valid_range.min)
-        if wanted < least or policy.valid_range.step is None:
+        return nanos(capacity.value) if wanted is None else wanted
+    if wanted is None:
+        return nanos(capacity.value if policy.default is None else policy.default)
+    valid = policy.valid_range
+    if valid is not None and valid.min is not None:
+        least = nanos(valid.min)
+        if wanted < least or valid.step is None:
             return max(wanted, least)
-        step, base = _units(policy.valid_range.step), -(-least // NANOS)
-        steps = -(-(-(-wanted // NANOS) - base) // step)
+        step, base = max(1, units(valid.step)), units(valid.min)
+        steps = -((base - _whole(wanted)) // step)
         return (base + step * steps) * NANOS
-    if policy.valid_values is not None:
-        return next((value for quantity in policy.valid_values if wanted <= (value := nanos(quantity))), wanted)
-    return wanted
+    allowed = map(nanos, policy.valid_values or ())
+    return next((value for value in allowed if wanted <= value), wanted)
 
 
 def _violates(amount: int, capacity: DeviceCapacity) -> bool:
     policy = capacity.request_policy
     if policy is None or (policy.default is not None and amount == nanos(policy.default)):
         return False
-    if policy.valid_range is not None:
-        valid = policy.valid_range
-        if valid.max is not None and amount > nanos(valid.max):
-            return True
-        if valid.step is None:
-            return False
-        least = nanos(valid.min) if valid.min is not None else 0
-        return bool((-(-amount // NANOS) - -(-least // NANOS)) % _units(valid.step))
-    return bool(policy.valid_values) and all(amount != nanos(quantity) for quantity in policy.valid_values or ())
+    valid = policy.valid_range
+    if valid is None:
+        return bool(policy.valid_values) and amount not in map(nanos, policy.valid_values or ())
+    if valid.max is not None and amount > nanos(valid.max):
+        return True
+    if valid.step is None:
+        return False
+    least = units(valid.min) if valid.min is not None else 0
+    return (_whole(amount) - least) % max(1, units(valid.step)) != 0
 
 
-def _units(quantity: Quantity) -> int:
-    """A step in whole units, at least one."""
-    return max(1, -(-nanos(quantity) // NANOS))
+def _whole(amount: int) -> int:
+    """Nanos in whole units, rounded up."""
+    return -(-amount // NANOS)
 
 
 class AttributeConstraint:
-    """One constraint while a claim is being allocated, with no devices yet."""
+    """One constraint while a claim is allocated."""
 
     def __init__(self, constraint: DeviceConstraint) -> None:
         self._attribute = compared_by(constraint)
@@ -95,7 +93,7 @@ class AttributeConstraint:
         self._of_request: dict[str, AttributeValue] = {}
 
     def add(self, request: Request, device: PublishedDevice) -> bool:
-        """Whether the device may join the others; it is then one of them."""
+        """Whether the device may join the others, and did."""
         if not self._applies(request):
             return True
         attribute = attribute_of(device.device, device.id.driver, self._attribute)
@@ -103,11 +101,8 @@ class AttributeConstraint:
             return False
         value = value_of(attribute)
         if self._count:
-            if value[0] == "":
-                return False
-            if self._distinct and value in self._of_request.values():
-                return False
-            if not self._distinct and value != self._common:
+            known = value in self._of_request.values() if self._distinct else value == self._common
+            if not value[0] or known is self._distinct:
                 return False
         else:
             self._common = value

@@ -1,10 +1,10 @@
-"""CEL selectors of devices: expressions over `device`, as Kubernetes' `dynamic-resource-allocation/cel` has them.
+"""CEL selectors of devices: expressions over `device`, after Kubernetes' `dynamic-resource-allocation/cel`.
 
-`device` has `driver`, `allowMultipleAllocations`, and `attributes` and `capacity` by domain and name. A domain that the
-device does not have is an empty map. Quantities and semantic versions have their own functions, after Kubernetes'
-libraries (`apiserver/pkg/cel/library`). The CEL library here knows no further types, so such a value is a text with a
-mark that no attribute can have: equal texts are equal values. Other Kubernetes libraries (`sets`, regular expressions,
-URLs, IP addresses) are not known here: what uses them does not compile.
+`device` has `driver`, `allowMultipleAllocations`, and `attributes` and `capacity` by domain and name. A domain
+that the device lacks is an empty map. Quantities and semantic versions have the functions of Kubernetes'
+libraries (`apiserver/pkg/cel/library`). The CEL library here knows no further types: such a value is a text
+with a mark that no attribute can have, so equal texts are equal values. Other Kubernetes libraries (`sets`,
+regular expressions, URLs, IP addresses) are not known here: what uses them does not compile.
 """
 
 from __future__ import annotations
@@ -12,24 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from webhook.kube.bounded import bounded_cache
-from webhook.kube.objects.devices import DeviceAttribute
+from webhook.kube.objects.devices import DeviceAttribute, DeviceCapacity
 from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 from webhook.policy.cel.cost import BUDGET
-from webhook.policy.cel.program import (
-    CelError,
-    CelRuntimeError,
-    Program,
-    compiled,
-    environment,
-    evaluated,
-)
+from webhook.policy.cel.program import CelError, CelRuntimeError, Program, compiled, environment, evaluated
 from webhook.preemption.snapshot.device_index import DeviceShape
 
+V = TypeVar("V")
 Facts = dict[str, Any]
 """A device as an expression sees it."""
 AttributeValue = tuple[str, object]
@@ -47,21 +41,20 @@ _LARGEST_PART = 2**64
 
 
 class OpaqueError(ValueError):
-    """A text that is no such value, or a value of the wrong kind."""
+    """A text that is no such value, or a value of another kind."""
 
 
 class CelFunction(NamedTuple):
-    """A function: its name, the types of its parameters and its result by name, and whether it is called on a value."""
+    """A function of a text, and perhaps an `other` value, with the names of types."""
 
     name: str
-    parameters: tuple[str, ...]
     result: str
-    member: bool
     implementation: Callable[..., Any]
+    other: str = ""
 
 
 def quantity_value(text: str) -> str:
-    """The value of a quantity as it is written. Raises OpaqueError."""
+    """The value of a quantity. Raises OpaqueError."""
     try:
         return f"{_QUANTITY}{nanos(text)}"
     except QuantityError as error:
@@ -69,22 +62,22 @@ def quantity_value(text: str) -> str:
 
 
 def version_value(text: str) -> str:
-    """The value of a semantic version as it is written. Raises OpaqueError."""
+    """The value of a semantic version. Raises OpaqueError."""
     match = _SEMVER.fullmatch(text)
     if match is None or any(int(part) >= _LARGEST_PART for part in match.groups()[:3]):
         raise OpaqueError(f"{text!r} is not a semantic version")
     return _VERSION + text
 
 
-def _is(parse: Callable[[str], str]) -> Callable[[str], bool]:
-    def is_one(text: str) -> bool:
+def _is(parse: Callable[..., str]) -> Callable[..., bool]:
+    def is_value(*given: str | bool) -> bool:
         try:
-            parse(text)
+            parse(*given)
         except OpaqueError:
             return False
         return True
 
-    return is_one
+    return is_value
 
 
 def _amount(value: str) -> int:
@@ -107,26 +100,24 @@ def _added(sign: int, value: str, other: str | int) -> str:
 
 
 def _version(value: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...]]:
-    """What versions are ordered by: a version without a pre-release is later than one with."""
+    """What versions are ordered by: one without a pre-release is later than one with."""
     if not value.startswith(_VERSION):
         raise OpaqueError("not a semantic version: no such overload")
     match = _SEMVER.fullmatch(value.removeprefix(_VERSION))
     assert match is not None
-    parts = tuple(
-        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in (match[4].split(".") if match[4] else ())
-    )
+    pre_release = match[4].split(".") if match[4] else ()
+    parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in pre_release)
     return int(match[1]), int(match[2]), int(match[3]), parts or ((2, 0, ""),)
 
 
 def _compared(value: str, other: str) -> int:
-    first, second = (
-        (_version(value), _version(other)) if value.startswith(_VERSION) else (_amount(value), _amount(other))
-    )
-    return (first > second) - (first < second)  # type: ignore[operator]  # both are of one kind
+    order: Callable[[str], Any] = _version if value.startswith(_VERSION) else _amount
+    first, second = order(value), order(other)
+    return int(first > second) - int(first < second)
 
 
 def _normalized(text: str) -> str:
-    """A version without `v`, leading zeros and missing parts, as `normalizeAndParse` has it."""
+    """A version without `v` and leading zeros, with all parts (`normalizeAndParse`)."""
     parts = text.removeprefix("v").split(".", 2)
     for number, part in enumerate(parts):
         if len(part) > 1:
@@ -144,35 +135,28 @@ def _parsed(text: str, normalize: bool) -> str:
 
 
 FUNCTIONS = (
-    CelFunction("quantity", ("string",), "dyn", False, quantity_value),
-    CelFunction("isQuantity", ("string",), "bool", False, _is(quantity_value)),
-    CelFunction("isInteger", ("string",), "bool", True, lambda value: not _amount(value) % NANOS),
-    CelFunction("asInteger", ("string",), "int", True, _whole),
-    CelFunction("asApproximateFloat", ("string",), "double", True, lambda value: _amount(value) / NANOS),
-    CelFunction("sign", ("string",), "int", True, lambda value: (_amount(value) > 0) - (_amount(value) < 0)),
-    *(
-        CelFunction(name, ("string", kind), "dyn", True, partial(_added, sign))
-        for name, sign in (("add", 1), ("sub", -1))
-        for kind in ("string", "int")
-    ),
-    CelFunction("compareTo", ("string", "string"), "int", True, _compared),
-    CelFunction("isGreaterThan", ("string", "string"), "bool", True, lambda value, other: _compared(value, other) > 0),
-    CelFunction("isLessThan", ("string", "string"), "bool", True, lambda value, other: _compared(value, other) < 0),
-    CelFunction("semver", ("string",), "dyn", False, version_value),
-    CelFunction("semver", ("string", "bool"), "dyn", False, _parsed),
-    CelFunction("isSemver", ("string",), "bool", False, _is(version_value)),
-    CelFunction(
-        "isSemver",
-        ("string", "bool"),
-        "bool",
-        False,
-        lambda text, normalize: _is(_normalized if normalize else version_value)(text),
-    ),
-    CelFunction("major", ("string",), "int", True, lambda value: _version(value)[0]),
-    CelFunction("minor", ("string",), "int", True, lambda value: _version(value)[1]),
-    CelFunction("patch", ("string",), "int", True, lambda value: _version(value)[2]),
+    CelFunction("quantity", "dyn", quantity_value),
+    CelFunction("isQuantity", "bool", _is(quantity_value)),
+    CelFunction("isInteger", "bool", lambda value: not _amount(value) % NANOS),
+    CelFunction("asInteger", "int", _whole),
+    CelFunction("asApproximateFloat", "double", lambda value: _amount(value) / NANOS),
+    CelFunction("sign", "int", lambda value: (_amount(value) > 0) - (_amount(value) < 0)),
+    *(CelFunction("add", "dyn", partial(_added, 1), kind) for kind in ("string", "int")),
+    *(CelFunction("sub", "dyn", partial(_added, -1), kind) for kind in ("string", "int")),
+    CelFunction("compareTo", "int", _compared, "string"),
+    CelFunction("isGreaterThan", "bool", lambda value, other: _compared(value, other) > 0, "string"),
+    CelFunction("isLessThan", "bool", lambda value, other: _compared(value, other) < 0, "string"),
+    CelFunction("semver", "dyn", version_value),
+    CelFunction("semver", "dyn", _parsed, "bool"),
+    CelFunction("isSemver", "bool", _is(version_value)),
+    CelFunction("isSemver", "bool", _is(_parsed), "bool"),
+    CelFunction("major", "int", lambda value: _version(value)[0]),
+    CelFunction("minor", "int", lambda value: _version(value)[1]),
+    CelFunction("patch", "int", lambda value: _version(value)[2]),
 )
 """Every function of both libraries."""
+_GLOBAL = ("quantity", "isQuantity", "semver", "isSemver")
+"""The functions that are not called on a value."""
 
 
 LONGEST_SELECTOR = 10 * 1024
@@ -182,11 +166,11 @@ _TOKEN = re.compile(
     r"|(?P<domain>\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?))|[\[\]]",
     re.DOTALL,
 )
-"""Texts, so that nothing is found in them, and brackets."""
+"""Brackets, and texts, so that nothing is found in these."""
 
 
 def value_of(attribute: DeviceAttribute) -> AttributeValue:
-    """The value with its type; an empty type for one that is not known."""
+    """The value with its type, which is empty if it is not known."""
     if attribute.text is not None:
         return "string", attribute.text
     if attribute.number is not None:
@@ -199,49 +183,57 @@ def value_of(attribute: DeviceAttribute) -> AttributeValue:
 def facts_of(shape: DeviceShape) -> Facts:
     """What expressions see of a device; names without a domain are the driver's.
 
-    Raises CelRuntimeError for an attribute of a type that is not known, and for what is no version or quantity.
+    Raises CelRuntimeError for a type that is not known, and for what is no version or quantity.
     """
     driver, device = shape
-    attributes, capacity = dict[str, Any](), dict[str, Any]()
-    parts: tuple[tuple[str, Facts, Mapping[str, Any] | None, Callable[[Any], Any]], ...] = (
-        ("attribute", attributes, device.attributes, _attribute_value),
-        ("capacity", capacity, device.capacity, lambda some: quantity_value(str(some.value))),
-    )
-    for kind, by_domain, values, read in parts:
-        for name, value in (values or {}).items():
-            domain, slash, own = name.partition("/")
-            try:
-                by_domain.setdefault(domain if slash else driver, {})[own if slash else name] = read(value)
-            except OpaqueError as error:
-                raise CelRuntimeError(f"{kind} {name}: {error}") from error
-    several = device.allow_multiple_allocations
-    return {"driver": driver, "allowMultipleAllocations": several, "attributes": attributes, "capacity": capacity}
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": device.allow_multiple_allocations,
+        "attributes": _by_domain(driver, "attribute", device.attributes, _attribute_value),
+        "capacity": _by_domain(driver, "capacity", device.capacity, _capacity_value),
+    }
+
+
+def _by_domain(driver: str, kind: str, values: Mapping[str, V] | None, read: Callable[[V], object]) -> Facts:
+    by_domain: Facts = {}
+    for name, value in (values or {}).items():
+        domain, own = name.split("/", 1) if "/" in name else (driver, name)
+        try:
+            by_domain.setdefault(domain, {})[own] = read(value)
+        except OpaqueError as error:
+            raise CelRuntimeError(f"{kind} {name}: {error}") from error
+    return by_domain
 
 
 def _attribute_value(attribute: DeviceAttribute) -> object:
     kind, value = value_of(attribute)
     if not kind:
         raise OpaqueError("unsupported attribute value")
+    if kind != "version":
+        return value
     try:
-        return version_value(str(value)) if kind == "version" else value
+        return version_value(str(value))
     except OpaqueError as error:
         raise OpaqueError(f"parse semantic version: {error}") from error
 
 
-class SelectorProgram:
+def _capacity_value(capacity: DeviceCapacity) -> str:
+    return quantity_value(str(capacity.value))
+
+
+class SelectorProgram(NamedTuple):
     """A compiled selector."""
 
-    def __init__(self, text: str, program: Program) -> None:
-        self.text = text
-        self._program = program
+    text: str
+    program: Program
 
     def matches(self, device: Facts) -> bool:
         """Whether the device is meant. Raises CelRuntimeError, also for a value that is no bool."""
         maps = (device["attributes"], device["capacity"], *device["attributes"].values())
         elements = max(map(len, maps), default=0)
-        if self._program.cost.bound(len(msgspec.json.encode(device)), elements) > BUDGET:
+        if self.program.cost.bound(len(msgspec.json.encode(device)), elements) > BUDGET:
             raise CelRuntimeError(f"it could take more than {BUDGET / 1e6:.0f} ms")
-        given = evaluated(self._program.expression, _env().Activation({"device": device}))
+        given = evaluated(self.program.expression, _env().Activation({"device": device}))
         if not isinstance(given, bool):
             raise CelRuntimeError("it gave no bool")
         return given
@@ -256,7 +248,7 @@ def device_selector(text: str) -> SelectorProgram:
 
 
 def _with_empty_domains(text: str) -> str:
-    """The expression with an empty map for each domain that a device does not have."""
+    """The expression with an empty map for each domain that a device lacks."""
     made, begin, closing = [], 0, list[str]()
     for token in _TOKEN.finditer(text):
         made.append(text[begin : token.start()])
@@ -273,16 +265,16 @@ def _with_empty_domains(text: str) -> str:
 def _env() -> Any:
     from cel_expr_python import cel  # noqa: PLC0415 - loaded with the first expression: it takes 15 MB
 
-    types = {"string": cel.Type.STRING, "int": cel.Type.INT, "bool": cel.Type.BOOL, "dyn": cel.Type.DYN}
-    types["double"] = cel.Type.DOUBLE
+    types = {name: getattr(cel.Type, name.upper()) for name in ("string", "int", "bool", "double", "dyn")}
     functions: dict[str, list[Any]] = {}
     for number, declared in enumerate(FUNCTIONS):
         overload = cel.Overload(
             id=f"{declared.name}_{number}",
             return_type=types[declared.result],
-            parameters=[types[kind] for kind in declared.parameters],
-            is_member=declared.member,
+            parameters=[types[kind] for kind in ("string", declared.other) if kind],
+            is_member=declared.name not in _GLOBAL,
             impl=declared.implementation,
         )
         functions.setdefault(declared.name, []).append(overload)
-    return environment(("device",), [cel.FunctionDecl(name, overloads) for name, overloads in functions.items()])
+    declarations = [cel.FunctionDecl(name, overloads) for name, overloads in functions.items()]
+    return environment(("device",), declarations)

@@ -1,9 +1,9 @@
 """What a search on a node depends on, so that nodes in the same state are searched once.
 
-Device names, serial numbers and the like make every node another one. To a search a device is what the requests say of
-it, and which of its attributes that constraints compare are equal to those of the node's other devices. Nodes that are
-equal in this are of one *kind*; of a node of some kind only which devices are taken is left to say, a bit for each. So
-taking pods away and putting them back, on all nodes together, is arithmetic on these bits.
+Device names, serial numbers and the like make every node another one. To a search a device is what the
+requests say of it, and which of its compared attributes are equal to those of the node's other devices.
+Nodes that are equal in this are of one *kind*. Of such a node only the taken devices are left to say, a bit
+for each: taking pods away and putting them back, on all nodes together, is arithmetic on these bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from itertools import compress
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +20,14 @@ from numpy.typing import NDArray
 
 from webhook.preemption.devices.constraints import attribute_of, compared_by
 from webhook.preemption.devices.device_selector import value_of
-from webhook.preemption.devices.pools import NodePlace, Pool, consumption_of, gather_pools, judge_remote
+from webhook.preemption.devices.pools import (
+    NodePlace,
+    Pool,
+    PublishedDevice,
+    consumption_of,
+    gather_pools,
+    judge_remote,
+)
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
 from webhook.preemption.snapshot.columns import Bits, Ints, Mask, Rows
@@ -32,15 +40,16 @@ _NO_VALUE, _NO_TYPE = -1, -2
 
 
 class NodeDevicesSeen(NamedTuple):
-    """What a node reaches: its pools in the order of the search, and the rows of their devices.
+    """What a node reaches: its pools in the order of the search, their devices, and the rows of these.
 
-    It is not `simple` with devices of several allocations, with devices that say by themselves who reaches them, and
-    with counters that devices of other nodes use, too: then a search depends on more than which of these devices are
-    taken. `counters` is a digest of the counters and of what the devices use of them, empty without any.
+    It is not `simple` with devices of several allocations, with devices that say by themselves who reaches
+    them, and with counters that devices of other nodes use, too: a search depends on more than taken devices
+    then. `counters` is a digest of the counters and of what the devices use of them, empty without any.
     """
 
     place: NodePlace
     pools: list[Pool]
+    devices: list[PublishedDevice]
     rows: Rows
     simple: bool
     counters: bytes
@@ -48,12 +57,12 @@ class NodeDevicesSeen(NamedTuple):
 
 def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
     """What the node in this row reaches; kept until a slice of it, or its labels, change."""
-    place = NodePlace(snapshot.nodes.names[node], snapshot.nodes.labels[node])
-    judge_remote(snapshot.devices)
-    known = snapshot.devices.seen_from.get(place.name)
+    index, place = snapshot.devices, NodePlace(snapshot.nodes.names[node], snapshot.nodes.labels[node])
+    judge_remote(index)
+    known = index.seen_from.get(place.name)
     if isinstance(known, NodeDevicesSeen) and known.place == place:
         return known
-    index, pools = snapshot.devices, gather_pools(snapshot.devices, place)
+    pools = gather_pools(index, place)
     devices = [device for pool in pools for device in pool.devices]
     rows = [index.rows_of[device.id] for device in devices]
     counted = any(device.device.consumes_counters for device in devices)
@@ -64,24 +73,24 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
         and not (counted and any(pool.others for pool in pools))
     )
     counters = _counters_of(pools) if counted and simple else b""
-    seen = NodeDevicesSeen(place, pools, np.array([some[0] for some in rows], np.intp), simple, counters)
-    index.seen_from[place.name] = seen
+    firsts = np.array([some[0] for some in rows], np.intp)
+    seen = index.seen_from[place.name] = NodeDevicesSeen(place, pools, devices, firsts, simple, counters)
     return seen
 
 
 def _counters_of(pools: Sequence[Pool]) -> bytes:
     """A digest of the counters that pools offer, by the first of a name, and devices use."""
-    names = [name for _, name in (pool.id for pool in pools)]
+    names = [pool.id[1] for pool in pools]
     offered = [(names.index(name), pool.counters) for name, pool in zip(names, pools, strict=True)]
     used = [[consumption_of(device.device) for device in pool.devices] for pool in pools]
     return blake2b(repr((offered, used)).encode(), digest_size=16).digest()
 
 
 class NodeStates:
-    """The kinds of nodes for the claims to allocate there, and which devices are taken; columns by the row of a node.
+    """The kinds of nodes for the claims to allocate there, and which devices are taken; columns by node row.
 
-    `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `without` being gone; for nodes
-    that are not `told` it depends on pods together. `of_pod` has by the row of a pod the devices on its node that its
+    `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `gone` being away; where
+    it is not `told` it depends on pods together. `of_pod` has by pod row the devices on its node that its
     removal frees.
     """
 
@@ -100,8 +109,8 @@ class NodeStates:
     def canonical(self, kind: int, taken: int) -> tuple[object, ...]:
         """The state as the search sees it: equal ones have one outcome.
 
-        Who asks neither for all devices nor for access beside others never looks at a device that is taken, if that
-        uses no counters.
+        Who asks neither for all devices nor for access beside others never looks at a taken device, unless it
+        uses counters.
         """
         facts = self._facts[kind]
         if facts.sees_taken:
@@ -118,44 +127,40 @@ class NodeStates:
         return (facts.group, tuple(rows))
 
     def _add(self, snapshot: Snapshot, nodes: Rows, group: int, claims: Sequence[ClaimDemand], gone: Mask) -> None:
-        """Tell the kinds of these nodes, all of which have the same claims to allocate."""
-        seen = [pools_of(snapshot, node) for node in nodes.tolist()]
-        simple = [place for place, on_node in enumerate(seen) if on_node.simple]
-        seen, nodes = [seen[place] for place in simple], nodes[simple]
+        """Tell the kinds of these nodes, on which the same claims are to be allocated."""
+        every = [pools_of(snapshot, node) for node in nodes.tolist()]
+        simple = np.array([on_node.simple for on_node in every], np.bool_)
+        seen, nodes = [*compress(every, simple)], nodes[simple]
         if not seen:
             return
         lengths = np.array([len(on_node.rows) for on_node in seen], np.intp)
-        ends = np.cumsum(lengths)
-        starts = ends - lengths
+        starts = np.cumsum(lengths) - lengths
         rows = np.concatenate([on_node.rows for on_node in seen])
         of = np.repeat(np.arange(len(seen)), lengths)
         requests = [request for claim in claims for alternatives in claim.requests for request in alternatives]
         names = sorted({compared_by(constraint) for claim in claims for constraint in claim.constraints})
         devices = snapshot.devices
         shape = devices.shape[rows]
-        matrix = np.stack([*_answers(snapshot, requests, shape), *_equal(snapshot, names, shape, of, starts)], axis=1)
+        answers, equal = _answers(snapshot, requests, shape), _equal(snapshot, names, shape, of, starts)
+        matrix = np.stack([*answers, *equal], axis=1, dtype=np.int64)
         wrong = np.zeros(len(seen), np.bool_)
         for request in requests:
             wrong[of[request.selects[shape] == ERROR]] = True
         sees_taken = any(request.admin or request.mode == "All" for request in requests)
-        marks = [
-            tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in on_node.pools) for on_node in seen
-        ]
-        for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            if wrong[place]:
-                continue
-            key = (group, marks[place], seen[place].counters, matrix[start:end].tobytes())
-            kind = self._kinds.get(key)
-            if kind is None:
-                kind = self._kinds[key] = len(self._facts)
-                table, split = matrix[start:end].tolist(), matrix.shape[1] - len(names)
+        for place in np.flatnonzero(~wrong).tolist():
+            on_node, start = seen[place], starts[place]
+            told = matrix[start : start + len(on_node.rows)]
+            marks = tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in on_node.pools)
+            key = (group, marks, on_node.counters, told.tobytes())
+            kind = self._kinds.setdefault(key, len(self._facts))
+            if kind == len(self._facts):
                 known = [
-                    (bit, tuple(row[:split]), tuple(row[split:]))
-                    for bit, row in enumerate(table)
+                    (bit, tuple(row[: len(answers)]), tuple(row[len(answers) :]))
+                    for bit, row in enumerate(told.tolist())
                     if any(row[: 2 * len(requests) : 2])
                 ]
-                invalid = any(pool.invalid for pool in seen[place].pools)
-                self._facts.append(_Kind(known, len(names), sees_taken or bool(seen[place].counters), (group, invalid)))
+                invalid = any(pool.invalid for pool in on_node.pools)
+                self._facts.append(_Kind(known, len(names), sees_taken or bool(on_node.counters), (group, invalid)))
             self.kind[nodes[place]] = kind
         # Which of the devices are taken, and whose removal frees them
         pods = snapshot.pods
@@ -171,7 +176,7 @@ class NodeStates:
 
 
 class _Kind(NamedTuple):
-    """A kind of node. Of each device that a request selects: its bit, what the requests say, the attributes' values."""
+    """A kind of node. Each device that a request selects has its bit, what requests say, and attributes' values."""
 
     devices: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
     attributes: int
@@ -179,15 +184,17 @@ class _Kind(NamedTuple):
     group: tuple[object, ...]
 
 
-def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.int32]) -> list[Ints]:
+def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.int32]) -> list[NDArray[Any]]:
     """Two columns a request on each device, and one for its capacity if amounts are asked for."""
-    shapes, columns = snapshot.devices.shapes, list[Ints]()
+    columns: list[NDArray[Any]] = []
     for request in requests:
-        columns.append((request.selects[shape] == MATCHES).astype(np.int64))
-        columns.append(request.tolerated[shape].astype(np.int64))
+        columns += [request.selects[shape] == MATCHES, request.tolerated[shape]]
     if any(request.capacity for request in requests):
         capacity = snapshot.table(
-            ("device capacity",), shapes, np.int64, lambda some: _digest(msgspec.json.encode(some.device.capacity))
+            ("device capacity",),
+            snapshot.devices.shapes,
+            np.int64,
+            lambda some: _digest(msgspec.json.encode(some.device.capacity)),
         )
         columns.append(capacity[shape])
     return columns
@@ -206,7 +213,7 @@ def _equal(snapshot: Snapshot, names: Sequence[str], shape: NDArray[np.int32], o
 
 
 def _number_of(name: str, shape: DeviceShape) -> int:
-    """The same number for equal values; the chance that others have it is one in 2**63."""
+    """The same number for equal values; others have it with a chance of one in 2**63."""
     attribute = attribute_of(shape.device, shape.driver, name)
     if attribute is None:
         return _NO_VALUE

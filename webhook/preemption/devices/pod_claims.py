@@ -1,11 +1,11 @@
-"""What a pod needs of devices: its claims, and the claim that its extended resources come down to on a node.
+"""What a pod needs of devices: its claims, and the claim that its extended resources come to on a node.
 
 As PreFilter and Filter of kube-scheduler's `dynamicresources` plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from webhook.kube.objects.devices import DeviceRequest, ExactDeviceRequest, ResourceClaim
@@ -25,7 +25,7 @@ EXTENDED_CLAIM = "<extended-resources>"
 
 
 class ClaimNeed(NamedTuple):
-    """A claim of the pod. An allocated one has a `demand` only where it can be freed together with its other users."""
+    """A claim of the pod. An allocated one has a `demand` only if it can be freed with its other users."""
 
     claim: ResourceClaim
     key: str
@@ -37,7 +37,7 @@ class ClaimNeed(NamedTuple):
         return self.claim.status.allocation is not None
 
     def is_available(self, node: NodePlace) -> bool:
-        """Whether its devices can be used on the node."""
+        """Whether the node can use its devices."""
         allocation = self.claim.status.allocation
         if allocation is None or allocation.node_selector is None:
             return True
@@ -45,39 +45,34 @@ class ClaimNeed(NamedTuple):
 
 
 class PodNeeds(NamedTuple):
-    """The pod's claims in their order, and the extended resources that classes serve, by name of the resource.
+    """The pod's claims in their order, and the extended resources that classes serve, sorted.
 
-    `stale` says that the claim for its extended resources is there already, from an attempt that failed.
+    It is `stale` if the claim for its extended resources is there already, from an attempt that failed.
     """
 
     claims: tuple[ClaimNeed, ...]
-    extended: Mapping[str, str]
+    extended: list[str]
     stale: bool
 
 
 def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
     """What the pod needs, if any. Raises ClaimRefusal, DemandError and NotModelledError."""
-    pod = incoming.pod
-    classes = snapshot.devices.class_of_resource
-    extended = {name: classes[name].metadata.name for name in sorted(incoming.amounts) if name in classes}
+    pod, uid = incoming.pod, incoming.pod.metadata.uid
+    extended = sorted(incoming.amounts.keys() & snapshot.devices.class_of_resource.keys())
     if not (pod.spec.resource_claims or extended):
         return None
     needs = []
     for claim in _claims(snapshot, pod):
-        consumers = claim.status.reserved_for or ()
-        allocated = claim.status.allocation is not None
-        if (
-            allocated
-            and len(consumers) >= MOST_CONSUMERS
-            and all(consumer.uid != pod.metadata.uid for consumer in consumers)
-        ):
-            raise ClaimRefusal("resourceclaim in use")
-        if allocated:
+        if claim.status.allocation is None:
+            demand: ClaimDemand | None = compile_claim(snapshot, claim)
+        else:
+            consumers = [consumer.uid for consumer in claim.status.reserved_for or ()]
+            if len(consumers) >= MOST_CONSUMERS and uid not in consumers:
+                raise ClaimRefusal("resourceclaim in use")
             _check_binding(claim)
-        demand = _again(snapshot, claim) if allocated else compile_claim(snapshot, claim)
+            demand = _again(snapshot, claim)
         needs.append(ClaimNeed(claim, key_of(claim), demand))
-    stale = snapshot.device_claims.extended.get(pod.metadata.uid) is not None and bool(extended)
-    return PodNeeds(tuple(needs), extended, stale)
+    return PodNeeds(tuple(needs), extended, bool(extended) and uid in snapshot.device_claims.extended)
 
 
 def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> ClaimDemand:
@@ -85,8 +80,7 @@ def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> 
     classes, requests = snapshot.devices.class_of_resource, []
     for resource in sorted(resources):
         requests += _requests_for(pod, resource, classes[resource].metadata.name)
-    meta = ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM)
-    claim = ResourceClaim(metadata=meta)
+    claim = ResourceClaim(metadata=ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM))
     claim.spec.devices.requests = sorted(requests, key=lambda request: request.name)
     return compile_claim(snapshot, claim)
 
@@ -102,12 +96,10 @@ def _again(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand | None:
 def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
     """The claims that the pod names and those made for it, in its order.
 
-    Raises ClaimRefusal for one that is missing, NotModelledError for one that is given in a way not known here.
+    Raises ClaimRefusal for a missing one, NotModelledError for one given in a way not known here.
     """
-    meta = pod.metadata
-    made = {
-        str(status.get("name")): status.get("resourceClaimName") for status in pod.status.resource_claim_statuses or ()
-    }
+    meta, statuses = pod.metadata, pod.status.resource_claim_statuses or ()
+    made = {str(status.get("name")): status.get("resourceClaimName") for status in statuses}
     claims = []
     for entry in pod.spec.resource_claims or ():
         own = str(entry.get("name"))
@@ -142,29 +134,28 @@ def _check_binding(claim: ResourceClaim) -> None:
     for result in (allocation.devices.results if allocation else None) or ():
         if not result.binding_conditions:
             continue
-        own = (result.driver, result.pool, result.device)
-        statuses = [
-            status for status in claim.status.devices or () if (status.driver, status.pool, status.device) == own
-        ]
-        true = {
-            condition.type for status in statuses for condition in status.conditions or () if condition.status == "True"
-        }
+        own, true = (result.driver, result.pool, result.device), set[str]()
+        for status in claim.status.devices or ():
+            if (status.driver, status.pool, status.device) == own:
+                true.update(some.type for some in status.conditions or () if some.status == "True")
         if not set(result.binding_conditions) <= true:
             raise NotModelledError(f"its claim {key_of(claim)} waits for the binding conditions of {'/'.join(own)}")
 
 
 def _requests_for(pod: Pod, resource: str, class_name: str) -> list[DeviceRequest]:
     """What containers ask of a resource: lasting ones each, of the others the largest rest."""
-    containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+    init = pod.spec.init_containers or []
+    containers = [*init, *(pod.spec.containers or ())]
     asked = [(some.resources.requests if some.resources else None) or {} for some in containers]
     counts = [units(amounts.get(resource, 0)) for amounts in asked]
     passing, lasting = list[tuple[int, int]](), dict[int, int]()
     for number, container in enumerate(containers):
-        if number >= len(pod.spec.init_containers or ()) or container.restart_policy == "Always":
+        if number >= len(init) or container.restart_policy == "Always":
             lasting[number] = counts[number]
-    for number in range(len(pod.spec.init_containers or ())):
+    for number in range(len(init)):
         if number not in lasting:  # it can use what the later ones have
-            passing.append((counts[number] - sum(count for at, count in lasting.items() if at >= number), -number))
+            later = sum(count for at, count in lasting.items() if at >= number)
+            passing.append((counts[number] - later, -number))
     count, largest = max(passing, default=(0, 0))
     return [
         DeviceRequest(

@@ -1,12 +1,12 @@
 """The pools of devices that a node can reach (`GatherPools` of Kubernetes' structured allocator).
 
-Slices of an older generation are ignored. A pool of which slices are missing is incomplete, and one that contradicts
-itself is invalid; nothing is allocated from either.
+Slices of an older generation are ignored. A pool that lacks slices is incomplete, one that contradicts itself
+is invalid: nothing is allocated from either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,8 +16,10 @@ from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import Labels, node_matcher
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId, PublishedSlice
 
-CounterSets = dict[str, dict[str, int]]
-"""By counter set and counter, an amount in nanos."""
+CounterName = tuple[str, str]
+"""A counter set, and a counter of it."""
+Counters = dict[CounterName, int]
+"""Amounts in nanos."""
 
 
 class NodePlace(NamedTuple):
@@ -36,7 +38,7 @@ class NodePlace(NamedTuple):
 
 
 class PublishedDevice(NamedTuple):
-    """A device of a pool; `shape` is the id of its shape. With `selects` it says by itself which nodes reach it."""
+    """A device of a pool, with the id of its shape. If it `selects`, it says itself which nodes reach it."""
 
     id: DeviceId
     device: Device
@@ -50,12 +52,12 @@ class PublishedDevice(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """What a node sees of a pool. `others` are its devices that only other nodes reach; they use up counters."""
+    """What a node sees of a pool. `others` are devices that only other nodes reach; they use up counters."""
 
     id: PoolId
     devices: list[PublishedDevice]
     others: list[PublishedDevice]
-    counters: CounterSets
+    counters: Counters
     incomplete: bool = False
     invalid: bool = False
 
@@ -68,31 +70,33 @@ class Pool(NamedTuple):
 def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     """The node's pools as devices are taken: by name, those with binding conditions last.
 
-    The slices with counters are looked at from every node. Of pools of which a node sees nothing else only those are
-    in its list that are incomplete or invalid: no device of the others is had there.
+    Slices with counters are read from every node. Pools of which a node sees nothing else are there only if
+    they are incomplete or invalid: the node has no device of the others.
     """
     judge_remote(index)
     slices: dict[PoolId, list[PublishedSlice]] = {}
     for published in chain(*(index.local.get(name, {}).values() for name in (node.name, ""))):
         if _is_relevant(published, node):
             slices.setdefault(published.pool, []).append(published)
-    seen = {id_: _newest([*relevant, *index.counted.get(id_, {}).values()]) for id_, relevant in slices.items()}
-    pools = [pool for id_, newest in seen.items() if (pool := _pool(index, id_, newest)) is not None]
-    pools += [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
+    pools = [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
+    for id_, relevant in slices.items():
+        pool = _pool(index, [*relevant, *index.counted.get(id_, {}).values()])
+        if pool is not None:
+            pools.append(pool)
     binding = {pool.id for pool in pools for device in pool.devices if device.device.binding_conditions is not None}
     return sorted(pools, key=lambda pool: (pool.id in binding, pool.id))
 
 
 def judge_remote(index: DeviceIndex) -> None:
-    """Tell which `unjudged` pools are incomplete or invalid to who reaches no device of theirs."""
+    """Tell which `unjudged` pools are incomplete or invalid to nodes that reach none of their devices."""
     for id_ in index.unjudged:
         slices = index.counted.get(id_)
-        pool = _pool(index, id_, _newest(list(slices.values()))) if slices else None
-        new = pool if pool is not None and (pool.incomplete or pool.invalid) else None
-        if new != index.troubled.pop(id_, None):
+        pool = _pool(index, [*slices.values()]) if slices else None
+        before = index.troubled.pop(id_, None)
+        if pool is not None and (pool.incomplete or pool.invalid):
+            index.troubled[id_] = pool
+        if index.troubled.get(id_) != before:
             index.seen_from.clear()
-        if new is not None:
-            index.troubled[id_] = new
     index.unjudged.clear()
 
 
@@ -102,7 +106,7 @@ def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
     return [published for published in slices if published.slice.spec.pool.generation == newest]
 
 
-def consumption_of(device: Device) -> dict[tuple[str, str], int]:
+def consumption_of(device: Device) -> Counters:
     """By counter set and counter, what the device uses up, in nanos. Raises QuantityError."""
     return {
         (consumption.counter_set, name): nanos(counter.value)
@@ -122,27 +126,26 @@ def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
     )
 
 
-def _pool(index: DeviceIndex, id_: PoolId, seen: list[PublishedSlice]) -> Pool | None:
+def _pool(index: DeviceIndex, slices: list[PublishedSlice]) -> Pool | None:
     """The pool of these slices; None if a newer generation, not on this node, replaces it."""
-    seen = sorted(seen, key=lambda published: published.name)
-    own = seen[0].slice.spec.pool
+    seen = sorted(_newest(slices), key=lambda published: published.name)
+    id_, own = seen[0].pool, seen[0].slice.spec.pool
     others: list[PublishedSlice] = []
     if len(seen) != own.resource_slice_count:
-        known = list(index.pools.get(id_, {}).values())
-        if any(published.slice.spec.pool.generation > own.generation for published in known):
+        current = _newest([*index.pools[id_].values()])
+        if current[0].slice.spec.pool.generation > own.generation:
             return None
-        current = [published for published in known if published.slice.spec.pool.generation == own.generation]
         if len(current) != own.resource_slice_count:
             return Pool(id_, [], [], {}, incomplete=True)
         names = {published.name for published in seen}
         others = [published for published in current if published.name not in names]
     devices = _devices(published for published in seen if not published.slice.spec.shared_counters)
-    counters = _counter_sets(seen)
-    rest = _devices(others)
+    rest, counters = _devices(others), _counters(seen)
+    consumers = chain(_devices(seen), rest)
     if (
         counters is None
         or len({device.id for device in devices}) < len(devices)
-        or not all(_has_counters(counters, device.device) for device in [*_devices(seen), *rest])
+        or not all(consumption_of(device.device).keys() <= counters.keys() for device in consumers)
     ):
         return Pool(id_, [], [], {}, invalid=True)
     return Pool(id_, devices, rest, counters)
@@ -156,26 +159,16 @@ def _devices(slices: Iterable[PublishedSlice]) -> list[PublishedDevice]:
     ]
 
 
-def _counter_sets(slices: list[PublishedSlice]) -> CounterSets | None:
+def _counters(slices: list[PublishedSlice]) -> Counters | None:
     """The counters that the slices offer; None if a set is there twice, or an amount is none."""
-    offered: CounterSets = {}
-    for published in slices:
-        for counters in published.slice.spec.shared_counters or ():
-            if counters.name in offered:
-                return None
-            try:
-                offered[counters.name] = {
-                    name: nanos(counter.value) for name, counter in (counters.counters or {}).items()
-                }
-            except QuantityError:
-                return None
-    return offered
-
-
-def _has_counters(counters: Mapping[str, Mapping[str, int]], device: Device) -> bool:
-    """Whether the pool has the counters that the device consumes."""
-    return all(
-        consumption.counter_set in counters
-        and set(consumption.counters or ()) <= set(counters[consumption.counter_set])
-        for consumption in device.consumes_counters or ()
-    )
+    sets = [counters for published in slices for counters in published.slice.spec.shared_counters or ()]
+    if len({counters.name for counters in sets}) < len(sets):
+        return None
+    try:
+        return {
+            (counters.name, name): nanos(counter.value)
+            for counters in sets
+            for name, counter in (counters.counters or {}).items()
+        }
+    except QuantityError:
+        return None

@@ -27,6 +27,8 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 MATCHES, ERROR = 1, 2
 """What a request says of a shape; 0 is no."""
+Selectors = tuple[tuple[str, SelectorProgram], ...]
+"""Selectors, each with the words for where it stands."""
 
 
 class ClaimRefusal(Exception):  # noqa: N818  # not an error of this program but Kubernetes' answer
@@ -34,18 +36,18 @@ class ClaimRefusal(Exception):  # noqa: N818  # not an error of this program but
 
 
 class DemandError(Exception):
-    """The attempt ends with an error on whatever node it happens, in kube-scheduler's words."""
+    """The attempt ends with an error on any node, in kube-scheduler's words."""
 
 
 class NotModelledError(Exception):
-    """Something that is not known here, so that nothing is decided; the text says what."""
+    """What is not known here, so that nothing is decided."""
 
 
 class Request(NamedTuple):
-    """A request, or one alternative of it. `selects` and `tolerated` go by the id of a shape.
+    """A request, or one alternative of it. `selects` and `tolerated` are by the id of a shape.
 
-    `parent` is the name of the request that an alternative belongs to, else empty. `number` is that of the devices it
-    wants, unless it wants all. `capacity` is in nanos.
+    An alternative has the name of its request as `parent`. `number` is how many devices it wants, unless it
+    wants all. `capacity` is in nanos.
     """
 
     claim: str
@@ -57,20 +59,20 @@ class Request(NamedTuple):
     selects: NDArray[np.int8]
     tolerated: Mask
     capacity: dict[str, int]
-    selectors: tuple[tuple[str, SelectorProgram], ...]
+    selectors: Selectors
 
     @property
     def base_name(self) -> str:
-        """The name of the request, that of its parent for an alternative."""
+        """The name of the request, of an alternative that of its parent."""
         return self.parent or self.name
 
     @property
     def full_name(self) -> str:
-        """The name, of an alternative that of its parent before it."""
+        """`name`, or `parent/name`."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
 
     def error(self, shape: DeviceShape) -> DemandError:
-        """The error that the selectors end in on such a device."""
+        """The error of the selectors on such a device."""
         for place, program in self.selectors:
             try:
                 if not program.matches(facts_of(shape)):
@@ -81,7 +83,7 @@ class Request(NamedTuple):
 
 
 class ClaimDemand(NamedTuple):
-    """What one claim wants: of each request one of its alternatives, and what must hold between their devices."""
+    """What one claim wants: one alternative of each request, and what must hold between their devices."""
 
     key: str
     requests: tuple[tuple[Request, ...], ...]
@@ -119,10 +121,16 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
         wanted = {resource: nanos(amount) for resource, amount in (capacity or {}).items()}
     except QuantityError as error:
         raise NotModelledError(f"request {place} of claim {claim}: {error}") from error
+    shapes = snapshot.devices.shapes
     selectors = _selectors(claim, place, device_class, exact.selectors or ())
     texts = tuple(program.text for _, program in selectors)
     tolerations = tuple((t.key, t.operator, t.value, t.effect) for t in exact.tolerations or ())
-    shapes = snapshot.devices.shapes
+    tolerated = snapshot.table(
+        ("device taints", tolerations),
+        shapes,
+        np.bool_,
+        lambda shape: not keep_off(shape.device.taints, exact.tolerations),
+    )
     return Request(
         claim=claim,
         name=name,
@@ -131,21 +139,14 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
         number=exact.count,
         admin=bool(exact.admin_access),
         selects=snapshot.table(("devices", texts), shapes, np.int8, lambda shape: _judge(selectors, shape)),
-        tolerated=snapshot.table(
-            ("device taints", tolerations),
-            shapes,
-            np.bool_,
-            lambda shape: not keep_off(shape.device.taints, exact.tolerations),
-        ),
+        tolerated=tolerated,
         capacity=wanted,
         selectors=selectors,
     )
 
 
-def _selectors(
-    claim: str, place: str, device_class: DeviceClass, own: Iterable[DeviceSelector]
-) -> tuple[tuple[str, SelectorProgram], ...]:
-    """The compiled selectors of class and request, each with the words for where it stands."""
+def _selectors(claim: str, place: str, device_class: DeviceClass, own: Iterable[DeviceSelector]) -> Selectors:
+    """The compiled selectors of class and request."""
     name = device_class.metadata.name
     rows = [(f"class {name}: selector #{n}", selector) for n, selector in enumerate(device_class.spec.selectors or ())]
     rows += [(f"claim {claim}: selector #{n}", selector) for n, selector in enumerate(own)]
@@ -160,9 +161,11 @@ def _selectors(
     return tuple(compiled)
 
 
-def _judge(selectors: tuple[tuple[str, SelectorProgram], ...], shape: DeviceShape) -> int:
+def _judge(selectors: Selectors, shape: DeviceShape) -> int:
+    if not selectors:
+        return MATCHES
     try:
-        facts = facts_of(shape) if selectors else None
-        return MATCHES if facts is None or all(program.matches(facts) for _, program in selectors) else 0
+        facts = facts_of(shape)
+        return MATCHES if all(program.matches(facts) for _, program in selectors) else 0
     except CelRuntimeError:
         return ERROR

@@ -1,14 +1,14 @@
-"""Everything that pods on a node use up, as counters that must not exceed a limit.
+"""What pods on a node use up, as counters that must not exceed a limit.
 
-Whether the preemptor fits depends on the pods of a node only through numbers that each pod adds to: millicores and
-bytes, the number of pods, pods that match a term in the node's topology domain, and so on. So every counter is a
-row of `base` (its value on every node now), a row of `limit` (the most at which the preemptor still fits) and
-`share(pods)` (what each pod adds on its node). Taking pods away and putting them back is then arithmetic on whole
-rows. Required affinity must have at least one match: it counts what is missing to that. Volumes and taken host ports
-count once however many pods use them, so their users are counted.
+Whether the preemptor fits depends on the pods of a node only through numbers that each pod adds to:
+millicores and bytes, the number of pods, pods that match a term in the node's topology domain. A counter
+has its value on every node now (`base`), the most at which the preemptor still fits (`limit`), and what
+each pod adds on its node (`share`). So taking pods away and putting them back is arithmetic on rows.
+Required affinity counts what is missing to one match. Volumes and host ports count once however many
+pods use them: their users are counted.
 
-Counters, things in use, and devices are *meters*. The `rooms` of each are what is left on some nodes
-once pods are gone. These are given by row in layers of steps, with a column a node, 0 for none.
+Counters, things in use and devices are *meters*. Their `rooms` are what is left on some nodes once pods
+are gone. These pods are rows in layers of steps, with a column a node, 0 for none.
 """
 
 from __future__ import annotations
@@ -28,46 +28,48 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
 Thing = tuple[int, Hashable]
-"""The number of a kind, and what tells apart the things of that kind."""
+"""The number of a kind, and what tells its things apart."""
 
 
 class MeterRoom(Protocol):
-    """What is left of something on some nodes."""
+    """What is left on some nodes."""
 
     def fits_beside(self, step: int | None, fits: Mask) -> None:
-        """Take out of `fits` the nodes where it does not fit beside the step's pods, or beside nobody."""
+        """Take out of `fits` the nodes where it does not fit beside the step's pods; None has none."""
 
     def put_back(self, stays: Mask) -> None:
-        """Let the pods of the step last asked about be there again on the nodes where they stay."""
+        """Put the pods of the last step back on the nodes where they stay."""
 
 
 class PlacedPods(NamedTuple):
-    """The pods on known nodes, those in the rows `without` left out; those `coming` count where they are nominated."""
+    """The pods on known nodes but for the rows `without`; those `coming` count where they are nominated."""
 
     snapshot: Snapshot
     without: Rows
     coming: Rows
 
     def those(self, ids: NDArray[np.int32], wanted: Mask) -> tuple[Rows, Rows]:
-        """The rows of those whose id, by pod row, is wanted, and of their nodes; the ones that come are last."""
+        """The rows of the pods whose id is wanted, and their nodes; `ids` are by pod row, the coming ones are last."""
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
-        rows, coming = np.flatnonzero(wanted[ids[: pods.rows]]), self.coming[wanted[ids[self.coming]]]
+        coming = self.coming[wanted[ids[self.coming]]]
+        rows = np.flatnonzero(wanted[ids[: pods.rows]])
         on = pods.node[rows]
         placed = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
         placed &= ~np.isin(rows, self.without)
-        return np.append(rows[placed], coming), np.append(on[placed], pods.nominated[coming]).astype(np.intp)
+        on = np.append(on[placed], pods.nominated[coming])
+        return np.append(rows[placed], coming), on.astype(np.intp)
 
 
 Reach = tuple[str, NDArray[Any]]
-"""On which nodes a pod counts: the key of a topology, empty for all nodes, and each node's domain, below 0 for none."""
+"""Where a pod counts: the key of a topology, empty for all nodes, and each node's domain, below 0 for none."""
 
 
 @dataclass(eq=False)
 class Counter:
-    """One thing pods use up, as a number; `share` gives what pods add on nodes, `beside` counts the nominated ones.
+    """A number that pods use up: `share` is what pods add on nodes, `beside` counts nominated ones, too.
 
-    The preemptor fits up to the `limit`, and `again` from another number on if there is one: then nominated pods may
-    stand in its favour, and it has to fit without them, too.
+    The preemptor fits up to the `limit`, and from `again` on if there is such a number: then nominated pods
+    may help it, and it has to fit without them, too.
     """
 
     stage: str
@@ -77,39 +79,41 @@ class Counter:
     name: str = ""
     again: Ints | None = None
     reach: Reach | None = None
-    """None if a pod counts on its own node alone."""
+    """None if a pod counts on its own node only."""
     beside: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         self.beside = self.base
 
     def nominate(self, rows: Rows, nodes: Rows) -> None:
-        """Count these pods as nominated to these nodes."""
+        """Count these pods on the nodes that they are nominated to."""
         self.beside = self.base.copy()
         np.add.at(self.beside, nodes, self.share(rows, nodes))
 
     def fails(self, *, nominated: bool) -> Mask:
         """The nodes on which the preemptor does not fit."""
         used = self.beside if nominated else self.base
-        return used > self.limit if self.again is None else (used > self.limit) & (used < self.again)
+        over = used > self.limit
+        return over if self.again is None else over & (used < self.again)
 
     def rooms(self, nodes: Rows, gone: Rows, on: NDArray[np.int32] | None = None) -> list[_Slack]:
         """How much it may still grow beside the nominated pods, and without them.
 
-        If some are on other nodes, `on` has those of all pods by row: they count within reach.
+        Pods on other nodes count within reach: `on` has the nodes of all pods by row.
         """
         if on is None or self.reach is None:
             added = self.share(gone, nodes)
         else:
             where, (_, domains) = on[gone].astype(np.intp), self.reach
             added = self.share(gone, where) * (domains[where] == domains[nodes])
+        added = added[0] if len(added) == 1 else added.sum(axis=0)
         both = self.again is not None and self.beside is not self.base
         loads = (self.beside, self.base) if both else (self.beside,)
-        return [_Slack(self, load, nodes, added[0] if len(added) == 1 else added.sum(axis=0)) for load in loads]
+        return [_Slack(self, load, nodes, added) for load in loads]
 
 
 class _Slack:
-    """By how much a number may grow."""
+    """How much a number may grow."""
 
     def __init__(self, counter: Counter, load: Ints, nodes: Rows, added: Ints) -> None:
         self._added, used = added, load[nodes] - added.sum(axis=0)
@@ -132,11 +136,10 @@ class _Slack:
 class ThingsInUse:
     """Things that count once on a node however many pods use them: taken host ports, attached volumes.
 
-    They are of kinds: `limit` has a row a kind and a column a node, `own` how many of each the preemptor
-    uses. A *pair* is a thing on a node, with its `cell` in the flattened `limit`; pair 0 stands for none.
-    `users` is the number of pods on the node that use the thing, `beside` the same with the nominated
-    pods. `pairs_at` has the pairs of each pod by row, in as many lines as the most of a pod. What `forgets`
-    counts as free once one of its users is gone.
+    `limit` has a row a kind of things and a column a node, `own` how many of each the preemptor uses. A *pair*
+    is a thing on a node, with its `cell` in the flattened `limit`; pair 0 is none. `users` is the number of pods
+    on the node that use the thing; `beside` counts nominated ones, too. `pairs_at` has the pairs of each pod by
+    row, in as many lines as the most of a pod. If it `forgets`, a thing is free once one of its users is gone.
     """
 
     stage: str
@@ -157,13 +160,15 @@ class ThingsInUse:
         self.beside = self.users + np.bincount(self.pairs_at[:, rows].ravel(), minlength=len(self.users))
 
     def used(self, pairs: Rows) -> Ints:
-        """How many of these are in use, and how many of them the preemptor has as well: by kind and node."""
+        """How many of these are in use, and how many of them the preemptor has, too: by kind and node."""
         there = pairs[pairs > 0]
-        size, both = self.limit.size, (there, there[self.is_own[there]])
-        return np.stack([np.bincount(self.cell[some], minlength=size).reshape(self.limit.shape) for some in both])
+        cells, size = self.cell[there], self.limit.size
+        shared = cells[self.is_own[there]]
+        counts = [np.bincount(some, minlength=size) for some in (cells, shared)]
+        return np.reshape(counts, (2, *self.limit.shape))
 
     def fits(self, used: Ints) -> Mask:
-        """The nodes that take the preemptor's things beside so many that are used."""
+        """The nodes that take the preemptor's things beside what is used."""
         there, more = used[0], self.own[:, None] - used[1]
         fits: Mask = ((more == 0) | (there + more <= self.limit)).all(axis=0)
         return fits
@@ -184,9 +189,9 @@ class ThingsInUse:
 
 
 class _Unused:
-    """Which pairs are in use while pods come back to some nodes, and where the preemptor's things fit beside them.
+    """Which pairs are in use while pods come back to some nodes, and where the preemptor fits beside them.
 
-    The `pairs` of these pods have a layer a thing, a row a step and a column a node.
+    `pairs` has a layer a thing, a row a step and a column a node.
     """
 
     def __init__(self, things: ThingsInUse, nodes: Rows, pairs: Rows, in_use: Mask) -> None:
@@ -225,23 +230,24 @@ def things_in_use(
 ) -> ThingsInUse:
     """What placed and nominated pods use where there is a limit: the `things` of their `ids`.
 
-    `own` are those of the preemptor.
+    The preemptor has its `own`.
     """
     numbers: dict[Thing, int] = {}
     width = max([1, *map(len, things.values())])
     table = np.full((ids.max() + 1, width), -1)
     for id_, some in things.items():
         table[id_, : len(some)] = [numbers.setdefault(thing, len(numbers)) for thing in some]
-    pods, bounded = placed.snapshot.pods, np.asarray((limit < UNBOUNDED).any(axis=0))
+    pods, count = placed.snapshot.pods, max(1, len(numbers))
+    bounded = np.asarray((limit < UNBOUNDED).any(axis=0))
     rows, nodes = placed._replace(coming=pods.nominees()).those(ids, table[:, 0] >= 0)
     rows, nodes = rows[bounded[nodes]], nodes[bounded[nodes]]
     used = table[ids[rows]]
-    codes = np.where(used < 0, -1, nodes[:, None] * len(numbers) + used)
+    codes = np.where(used < 0, -1, nodes[:, None] * count + used)
     known, pairs = np.unique(np.append(-1, codes), return_inverse=True)
     pairs = pairs.ravel()[1:].reshape(len(rows), width)
     pairs_at = np.zeros((width, len(ids)), np.intp)
     pairs_at[:, rows] = pairs.T
-    node, thing = known // max(1, len(numbers)), known % max(1, len(numbers))
+    node, thing = np.divmod(known, count)
     kind = np.array([*(kind for kind, _ in numbers), 0])[thing]
     return ThingsInUse(
         stage=stage,
@@ -255,14 +261,14 @@ def things_in_use(
 
 
 def resource_counters(
-    snapshot: Snapshot, incoming: PodInfo, without: Rows, wishes: Mapping[int, Amounts] | None = None
+    incoming: PodInfo, live: PlacedPods, wishes: Mapping[int, Amounts] | None = None
 ) -> list[Counter]:
-    """The number of pods and each resource asked for, in the order in which Kubernetes names them.
+    """The number of pods and each resource asked for, in Kubernetes' order.
 
-    The pods in the rows `without`, all of them on nodes, are gone. Those in the rows of `wishes` take so much less.
+    Those in the rows of `wishes` take so much less.
     """
-    nodes, pods = snapshot.nodes, snapshot.pods
-    count = nodes.rows
+    nodes, pods = live.snapshot.nodes, live.snapshot.pods
+    without, count = live.without[pods.node[live.without] >= 0], nodes.rows
 
     def counter(name: str, used: Ints, limit: Ints, column: Ints | None = None) -> Counter:
         def share(rows: Rows, _nodes: Rows) -> Ints:
@@ -276,7 +282,8 @@ def resource_counters(
 
     counters = [counter("", nodes.pod_count, nodes.pod_limit[:count] - 1)]
     always = [*nodes.resources][:3]
-    for name in (*(name for name in always if name in incoming.amounts), *sorted(incoming.amounts.keys() - always)):
+    named = [name for name in always if name in incoming.amounts]
+    for name in (*named, *sorted(incoming.amounts.keys() - named)):
         row = nodes.resources.get(name)
         if row is None:  # no pod uses what no node has had
             used = allocatable = np.zeros(count, np.int64)
@@ -292,18 +299,17 @@ def resource_counters(
     return counters
 
 
-def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> list[Counter]:
-    """A counter for each resource that the pod asks for, the pods in the rows `without` being gone.
+def growth_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
+    """What a bound pod needs to grow in place, a counter a resource.
 
-    It is bound and wants to grow in place. What it wants is counted on its node already; only there is anything
-    bounded. The kubelet grants a resize if the pod fits with what it wants now beside what the others were allotted or
-    have. What others want and have not got does not count there (docs/kubernetes-behaviour.md K53): nobody goes for a
-    neighbour's wish.
+    Its node counts what it wants already; only there is anything bounded. The kubelet grants a resize if the
+    pod fits beside what the others were allotted or have. What others only want does not count there
+    (docs/kubernetes-behaviour.md K53): nobody goes for a neighbour's wish.
     """
-    nodes, pods = snapshot.nodes, snapshot.pods
+    nodes, pods = live.snapshot.nodes, live.snapshot.pods
     node, own = nodes.find(incoming.pod.spec.node_name), pods.find(incoming.namespace, incoming.name)
     wishes = {row: wish for row, wish in pods.wishes.items() if row != own}
-    counters = resource_counters(snapshot, incoming, without[pods.node[without] >= 0], wishes)
+    counters = resource_counters(incoming, live, wishes)
     for counter in counters:
         limit = np.full(nodes.rows, UNBOUNDED)
         if node is not None and counter.name:
@@ -312,11 +318,12 @@ def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> lis
     return counters
 
 
-def port_use(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> ThingsInUse:
+def port_use(incoming: PodInfo, live: PlacedPods) -> ThingsInUse:
     """The taken ports that conflict with the preemptor's: none of them may be on its node.
 
-    To kube-scheduler taking away one of two pods with the same port frees it, and under a policy only both.
+    Of two pods with the same port kube-scheduler sees it free once one is gone, a policy only without both.
     """
+    snapshot = live.snapshot
     taken = {
         id_: [(0, port) for port in ports if any(conflicts(own, port) for own in incoming.ports)]
         for id_, ports in snapshot.pods.ports.used()

@@ -50,7 +50,7 @@ REASONS = {
 
 
 Found = DeviceOutcome | DemandError
-"""What a search comes to; an error ends the attempt if it is met on a node as it is."""
+"""What a search comes to. An error ends the attempt if it is met on a node as it is."""
 
 
 class DeviceFilter:
@@ -60,43 +60,39 @@ class DeviceFilter:
         self._snapshot, self._needs = snapshot, needs
         # What is held for itself, and for plans of lower priority, is not in its way
         giving_way = snapshot.device_claims.yielding_to(incoming.pod.metadata.uid, incoming.priority)
-        if giving_way:
-            without = np.union1d(without, [row for _, row in giving_way if row]).astype(np.intp)
+        self._without = np.append(without, [row for _, row in giving_way if row]).astype(np.intp)
         uids = {uid for uid, _ in giving_way}
-        self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist()) | uids
+        self._gone = uids.union(snapshot.pods.uids[row] for row in self._without.tolist())
         self._steps = Steps(MOST_STEPS, MOST_STEPS_IN_ALL)
         self._known: dict[tuple[object, ...], Found] = {}
-        """What searches came to: by node and freed claims, or by the state of a node, and that as a search sees it."""
-        nodes = snapshot.nodes
+        """By node and freed claims, or by the state of a node, and that as a search sees it."""
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
-        self._set_of: Rows = np.zeros(nodes.rows, np.intp)
+        self._set_of: Rows = np.zeros(snapshot.nodes.rows, np.intp)
         """By node, which set of these resources devices have to serve there."""
         for mask in self.delegated.values():
             self._set_of = np.unique(2 * self._set_of + mask, return_inverse=True)[1].ravel()
         self._made: list[ClaimDemand | None] = []
         self._bound = any(need.is_allocated for need in needs.claims) or needs.stale
-        self.searched = np.zeros(nodes.rows, np.bool_)
+        self.searched = np.zeros(snapshot.nodes.rows, np.bool_)
         for number, node in enumerate(np.unique(self._set_of, return_index=True)[1].tolist()):
             resources = [name for name, mask in self.delegated.items() if mask[node]]
             self._made.append(extended_claim(snapshot, incoming.pod, resources) if resources else None)
             if self._bound or any(claim.requests for claim in self._claims_for(number)):
                 self.searched |= self._set_of == number
-        claims = snapshot.device_claims.claims
-        specs = [claims[need.key].spec if need.key in claims else None for need in needs.claims]
+        specs = [need.claim.spec for need in needs.claims]
         self.asks = msgspec.json.encode((specs, [(name, incoming.amounts[name]) for name in needs.extended]))
         """What is asked for, whatever the claims are called."""
-        self._without = without
 
     def judge(self, among: Mask) -> NDArray[np.int8]:
-        """The outcome on these nodes, as things are. Raises DemandError."""
+        """The outcome on these nodes as things are. Raises DemandError."""
         outcomes = np.zeros(len(among), np.int8)
-        searched = np.flatnonzero(among & self.searched)
-        told = self.states.told[searched]
-        outcome_on = {row: self.outcome(row, ()) for row in searched[~told].tolist()}
-        rows = searched[told]
-        outcome_on |= zip(rows.tolist(), self.outcomes(rows, self.states.taken[rows]), strict=True)
-        for row, outcome in outcome_on.items():
+        searched = among & self.searched
+        told = np.flatnonzero(searched & self.states.told)
+        untold = np.flatnonzero(searched & ~self.states.told)
+        seen = [self.outcome(row, ()) for row in untold.tolist()]
+        seen += self.outcomes(told, self.states.taken[told])
+        for row, outcome in zip(np.append(untold, told).tolist(), seen, strict=True):
             if isinstance(outcome, DemandError):
                 raise outcome
             outcomes[row] = outcome
@@ -104,15 +100,12 @@ class DeviceFilter:
 
     @cached_property
     def states(self) -> NodeStates:
-        """The searched nodes by what a search depends on; none if claims that are allocated may have to be again."""
+        """The searched nodes by what a search depends on; none if allocated claims may have to be had again."""
         gone = np.zeros(len(self._snapshot.pods.node), np.bool_)
         gone[self._without] = True
-        groups = [
-            (self._claims_for(number), np.flatnonzero((self._set_of == number) & self.searched))
-            for number in range(len(self._made))
-            if not self._bound
-        ]
-        return NodeStates(self._snapshot, groups, gone)
+        numbers = range(0 if self._bound else len(self._made))
+        on = [np.flatnonzero((self._set_of == number) & self.searched) for number in numbers]
+        return NodeStates(self._snapshot, [*zip(map(self._claims_for, numbers), on, strict=True)], gone)
 
     def outcomes(self, nodes: Rows, taken: Bits) -> list[Found]:
         """The outcomes in these states of nodes."""
@@ -121,14 +114,14 @@ class DeviceFilter:
             if key not in self._known:
                 canonical = self.states.canonical(*key)
                 if canonical not in self._known:
-                    devices = [device.id for pool in pools_of(self._snapshot, node).pools for device in pool.devices]
-                    held = {id_ for place, id_ in enumerate(devices) if key[1] >> place & 1}
+                    devices = pools_of(self._snapshot, node).devices
+                    held = {device.id for place, device in enumerate(devices) if key[1] >> place & 1}
                     self._known[canonical] = self._search(node, TakenDevices(None, beside=held), frozenset())
                 self._known[key] = self._known[canonical]
         return [self._known[key] for key in keys]
 
     def outcome(self, node: int, gone: Iterable[int]) -> Found:
-        """What the search on the node comes to once the pods in the rows `gone` have left."""
+        """What the search on the node comes to without the pods in the rows `gone`."""
         claims = self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(self._snapshot.pods.uids[row] for row in gone))
         if (node, freed) not in self._known:
@@ -144,29 +137,37 @@ class DeviceFilter:
     ) -> list[DeviceId] | None:
         """The devices that the pod would get there, without shared ones; None if it gets none.
 
-        The pods with the uids `gone` have left, others have the devices `beside` what is allocated, and the claims
-        `settled`, by `namespace/name`, have theirs.
+        The pods with the uids `gone` have left, others have the devices `beside` what is allocated, and the
+        claims `settled`, by `namespace/name`, have theirs.
         """
-        freed = self._snapshot.device_claims.freed_without(self._gone.union(gone))
-        taken = TakenDevices(self._snapshot.device_claims, freed, beside)
+        claims = self._snapshot.device_claims
+        freed = claims.freed_without(self._gone.union(gone))
         try:
-            had = self._allocate(node, taken, freed, settled)
+            had = self._allocate(node, TakenDevices(claims, freed, beside), freed, settled)
         except (DemandError, OutOfStepsError):
             return None
         return None if had is None else sorted({allocation.device for allocation in had} - self.shared(node))
 
     def shared(self, node: int) -> set[DeviceId]:
-        """The devices that the node sees of which several claims can have one."""
-        devices = (device for pool in pools_of(self._snapshot, node).pools for device in pool.devices)
+        """The devices that the node sees and several claims can have."""
+        devices = pools_of(self._snapshot, node).devices
         return {device.id for device in devices if device.device.allow_multiple_allocations}
 
     def _allocate(
         self, node: int, taken: TakenDevices, freed: frozenset[str], settled: Collection[str] = ()
     ) -> list[Allocation] | None:
         """What the search gives the pod, if it does. Raises DemandError and OutOfStepsError."""
-        place, pools, *_ = pools_of(self._snapshot, node)
-        wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
-        return allocate(place, pools, wanted, taken, self._steps) if wanted else []
+        seen, made, wanted = pools_of(self._snapshot, node), self._made[self._set_of[node]], []
+        for need in self._needs.claims:
+            if need.is_allocated and need.key not in freed:
+                continue
+            if need.demand is None:
+                raise DemandError(f"claim {need.key} could not be allocated again")
+            if need.key not in settled:
+                wanted.append(need.demand)
+        if made:
+            wanted.append(made)
+        return allocate(seen.place, seen.pools, wanted, taken, self._steps)
 
     def rooms(self, nodes: Rows, gone: Rows) -> list[_DeviceRoom]:
         """The devices that are free on these nodes while pods come back."""
@@ -174,7 +175,7 @@ class DeviceFilter:
 
     @cached_property
     def uses_claim(self) -> Mask:
-        """Which pods, by row, use a claim, so that their removal may free devices."""
+        """Which pods, by row, use a claim: their removal may free devices."""
         mask = np.zeros(len(self._snapshot.pods.node), np.bool_)
         mask[self.states.of_pod != 0] = True
         pods, untold = self._snapshot.pods, np.flatnonzero(self.searched & ~self.states.told)
@@ -186,41 +187,30 @@ class DeviceFilter:
     def _search(self, node: int, taken: TakenDevices, freed: frozenset[str]) -> Found:
         if self._needs.stale:
             return DeviceOutcome.STALE
-        place, pools, *_ = pools_of(self._snapshot, node)
         try:
             had = self._allocate(node, taken, freed)
         except OutOfStepsError:
             return DeviceOutcome.NOT_SEARCHED
         except DemandError as error:
             return error
+        seen = pools_of(self._snapshot, node)
         if had is None:
-            return DeviceOutcome.INVALID if any(pool.invalid for pool in pools) else DeviceOutcome.TAKEN
-        away = (need for need in self._needs.claims if need.is_allocated and need.key not in freed)
-        return DeviceOutcome.FITS if all(need.is_available(place) for need in away) else DeviceOutcome.ELSEWHERE
-
-    def _wanted(self, node: int, freed: frozenset[str]) -> list[ClaimDemand]:
-        """The claims to allocate. Raises DemandError for one freed that is not had again."""
-        wanted = []
-        for need in self._needs.claims:
-            if need.is_allocated and need.key not in freed:
-                continue
-            if need.demand is None:
-                raise DemandError(f"claim {need.key} could not be allocated again")
-            wanted.append(need.demand)
-        made = self._made[self._set_of[node]]
-        return [*wanted, made] if made else wanted
+            return DeviceOutcome.INVALID if any(pool.invalid for pool in seen.pools) else DeviceOutcome.TAKEN
+        if all(need.key in freed or need.is_available(seen.place) for need in self._needs.claims):
+            return DeviceOutcome.FITS
+        return DeviceOutcome.ELSEWHERE
 
     def _claims_for(self, number: int) -> list[ClaimDemand]:
         """The claims to allocate where devices have to serve this set of extended resources."""
-        claims = [need.demand for need in self._needs.claims]
-        return [claim for claim in (*claims, self._made[number]) if claim is not None]
+        demands = (*(need.demand for need in self._needs.claims), self._made[number])
+        return [demand for demand in demands if demand is not None]
 
 
 class _DeviceRoom:
     """The devices that are free on some nodes.
 
-    On nodes that `DeviceFilter.states` tells of, the devices that are taken are bits; of the others it is remembered
-    which pods are gone. `_known` says on which nodes the preemptor's claims can be had as things stand.
+    On nodes that `DeviceFilter.states` tells of, the taken devices are bits; on others `_gone` has the pods
+    that are gone. `_known` says where the preemptor's claims can be had as things stand.
     """
 
     def __init__(self, devices: DeviceFilter, nodes: Rows, gone: Rows) -> None:
@@ -231,8 +221,9 @@ class _DeviceRoom:
         self._users = gone * devices.uses_claim[gone]
         all_users = np.concatenate(self._users)
         self._taken = devices.states.taken[nodes] & ~self._held_by(all_users)
-        others = np.flatnonzero(searched & ~self._told)
-        self._gone = {place: set(all_users[:, place].tolist()) - {0} for place in others.tolist()}
+        self._gone = {
+            place: set(all_users[:, place].tolist()) - {0} for place in np.flatnonzero(searched & ~self._told).tolist()
+        }
 
     def fits_beside(self, step: int | None, fits: Mask) -> None:
         self._more = self._users[:0, 0] if step is None else self._users[:, step]
@@ -245,7 +236,8 @@ class _DeviceRoom:
         for place in np.flatnonzero(asked).tolist():
             if place in self._gone:
                 gone = self._gone[place].difference(self._more[:, place].tolist())
-                fits[place] = self._devices.outcome(int(self._nodes[place]), gone) is DeviceOutcome.FITS
+                outcome = self._devices.outcome(int(self._nodes[place]), gone)
+                fits[place] = outcome is DeviceOutcome.FITS
 
     def put_back(self, stays: Mask) -> None:
         self._known |= stays
@@ -273,20 +265,22 @@ def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Devic
 def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
     """Whether the pod asks for devices, by claims or an extended resource that a class serves."""
     served = snapshot.devices.class_of_resource
-    return bool(incoming.pod.spec.resource_claims) or any(name in served for name in incoming.amounts)
+    return bool(incoming.pod.spec.resource_claims or served.keys() & incoming.amounts.keys())
 
 
 def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
     """The pod as if it asked for no devices."""
+    served = snapshot.devices.class_of_resource
+    amounts = {name: amount for name, amount in incoming.amounts.items() if name not in served}
     spec = msgspec.structs.replace(incoming.pod.spec, resource_claims=None)
-    amounts = {name: n for name, n in incoming.amounts.items() if name not in snapshot.devices.class_of_resource}
     return incoming._replace(pod=msgspec.structs.replace(incoming.pod, spec=spec), amounts=amounts)
 
 
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
-    """The nodes where devices have to serve an extended resource: they list none as allocatable."""
+    """The nodes where devices have to serve an extended resource: none is allocatable there."""
     nodes = snapshot.nodes
     row = nodes.resources.get(resource)
-    listed = row is not None and row < len(nodes.allocatable)
-    served: Mask = nodes.allocatable[row, : nodes.rows] == 0 if listed else np.ones(nodes.rows, np.bool_)
+    if row is None:
+        return np.ones(nodes.rows, np.bool_)
+    served: Mask = nodes.allocatable[row, : nodes.rows] == 0
     return served

@@ -1,7 +1,7 @@
 """Kubernetes' filters over all nodes at once: where the preemptor fits, and what fails elsewhere.
 
-The order of `checks` is that of kube-scheduler's Filter plugins; the first one that fails gives the reason, in its
-words. If pods of equal or higher priority are nominated to a node, it must fit with them and without (D3).
+`checks` are in the order of kube-scheduler's Filter plugins; the first that fails gives the reason, in its
+words. Where pods of equal or higher priority are nominated, it must fit with them and without (D3).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ Usage = Counter | ThingsInUse
 
 
 class FilterCheck(NamedTuple):
-    """One reason not to fit: a fixed mask of nodes, what is used up, or an outcome of the search for devices.
+    """One reason not to fit: a fixed mask of nodes, what is used up, or what the search for devices comes to.
 
     The reason is empty for resources: `Failures.reason` names those that are short.
     """
@@ -48,8 +48,8 @@ class FilterCheck(NamedTuple):
 class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    Among the `meters` counters come first, those of resources before others. There are `nominated` pods if these are
-    counted besides. `error` ends the attempt before any node is looked at.
+    Counters come first among the `meters`, and of these those of resources. `nominated` says that nominated
+    pods are counted besides. `error` ends the attempt before any node is looked at.
     """
 
     snapshot: Snapshot
@@ -68,16 +68,18 @@ class PreFilterState:
     @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
-        return not (self.incoming.grows or self.devices) and all(meter.stage == "resources" for meter in self.meters)
+        if self.incoming.grows or self.devices:
+            return False
+        return all(meter.stage == "resources" for meter in self.meters)
 
 
 class Failures(NamedTuple):
-    """The outcome per node row: the number of the failing check, and whether pods can cure it.
+    """The outcome by node row: the number of the failing check, and whether pods can cure it.
 
-    `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `state` plus
-    one. `lacking` says of each counter for a resource on which nodes it is short if the resources check failed. `fits`
-    are the nodes (rows, ascending) on which the preemptor fits but for those in `left_out`, which the caller rules out.
-    After an `error` the attempt is over, and nothing is known of any node.
+    `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `state`
+    plus one. `lacking` has for each resource the nodes on which it is short if that check failed. `fits` are
+    the nodes (rows, ascending) on which the preemptor fits, without those `left_out` by the caller. After an
+    `error` the attempt is over, and nothing is known of any node.
     """
 
     code: NDArray[np.int16]
@@ -90,24 +92,25 @@ class Failures(NamedTuple):
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
-        short = [counter.name for counter, mask in zip(self.state.counters, self.lacking, strict=False) if mask[node]]
+        pairs = zip(self.state.counters, self.lacking, strict=False)
+        short = [counter.name for counter, mask in pairs if mask[node]]
         insufficient = ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
         return self.state.checks[int(self.code[node]) - 1].reason or insufficient
 
 
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
-    """Set up the meters and checks for a preemptor, the pods in the rows `without` being gone."""
-    if incoming.grows:  # where it is: its node's resources beside the pods there, as the kubelet counts
-        used: list[Usage] = [*counters.growth_counters(snapshot, incoming, without)]
+    """Set up the meters and checks for a preemptor, without the pods in the rows `without`."""
+    live = PlacedPods(snapshot, without, NO_PODS)
+    if incoming.grows:  # only its node's resources matter, as the kubelet counts them
+        used: list[Usage] = [*counters.growth_counters(incoming, live)]
         elsewhere_ = FilterCheck(WRONG_NAME, False, elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,)))
         return PreFilterState(snapshot, incoming, used, checks=[elsewhere_, FilterCheck("", True, used=used)])
     nominees = reserving(snapshot, incoming, without)
-    live = PlacedPods(snapshot, without, NO_PODS)
-    inside = PlacedPods(snapshot, without, nominees) if snapshot.under_policy and len(nominees) else live
-    resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
-    storage = volumes.check(snapshot, incoming, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
-    spread = topology.spread_counters(snapshot, incoming, inside) if incoming.spread else []
-    affinity = topology.affinity_counters(snapshot, incoming, live, inside)
+    inside = live._replace(coming=nominees) if snapshot.under_policy else live
+    resources = counters.resource_counters(incoming, live)
+    storage = volumes.check(incoming.pod, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
+    spread = topology.spread_counters(incoming, inside) if incoming.spread else []
+    affinity = topology.affinity_counters(incoming, live, inside)
     devices, refusal, error = None, storage.refusal, ""
     try:
         devices = device_filter(snapshot, incoming, without)
@@ -122,13 +125,14 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
             if (served := devices.delegated.get(counter.name)) is not None:
                 counter.limit = np.where(served, UNBOUNDED, counter.limit)  # it counts where it is listed
     meters: list[Usage] = [*resources, *storage.counters, *spread, *affinity]
-    meters += [counters.port_use(snapshot, incoming, live)] if incoming.ports else []
-    meters += [storage.limits] if storage.limits else []
+    if incoming.ports:
+        meters.append(counters.port_use(incoming, live))
+    if storage.limits:
+        meters.append(storage.limits)
     state = PreFilterState(snapshot, incoming, meters, devices, error)
-    checks = _checks(state, storage.masks, refusal)
-    state.checks = [
-        check for check in checks if check.used or check.outcome or (check.mask is not None and check.mask.any())
-    ]
+    for check in _checks(state, storage.masks, refusal):
+        if check.used or check.outcome or (check.mask is not None and check.mask.any()):
+            state.checks.append(check)
     if len(nominees):
         _nominate(state, nominees)
     return state
@@ -137,20 +141,20 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     """Run all checks on all nodes, with the nominated pods, and without them if that may do harm.
 
-    Nominated pods use things up, so what fits beside them mostly fits without them. There are two exceptions, because
-    a nominated pod may still go elsewhere: required affinity to it, and a volume that both use. On the nodes
-    `left_out` (rows) the preemptor neither fits nor preempts, whatever the checks say.
+    What fits beside nominated pods mostly fits without them. As these may still go elsewhere there are two
+    exceptions: required affinity to one, and a volume that both use. On the nodes `left_out` (rows) the
+    preemptor neither fits nor preempts.
     """
     error = state.error
     try:
         if not error:
-            code, resolvable, lacking = _run(state, nominated=True)
-            fits = code == 0
+            columns = _run(state, nominated=True)
+            fits = columns[0] == 0
             if state.nominated and any(meter.stage in ("volumes", "affinity") for meter in state.meters):
-                codes, curable, short = _run(state, nominated=False)
-                for column, other in zip((code, resolvable, *lacking), (codes, curable, *short), strict=True):
+                for column, other in zip(columns, _run(state, nominated=False), strict=True):
                     column[fits] = other[fits]
-                fits = code == 0
+                fits = columns[0] == 0
+            code, resolvable, *lacking = columns
             fits[left_out] = False
             return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state)
     except DemandError as raised:
@@ -161,7 +165,7 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
-    """The nodes (rows) whose first failure removing pods can cure, and nothing else rules out."""
+    """The nodes (rows) whose first failure the removal of pods can cure, unless something else rules them out."""
     resolvable = failures.resolvable.copy()
     for check in failures.state.checks:
         if check.mask is not None:
@@ -186,7 +190,8 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
     outside = np.zeros(nodes.rows, np.bool_)
     for term in incoming.affinity:
         outside |= nodes.label(term.topology_key) < 0
-    unmatched, searched = "node(s) didn't match pod affinity rules", state.devices and state.devices.searched.any()
+    unmatched = "node(s) didn't match pod affinity rules"
+    searched = state.devices and state.devices.searched.any()
     outcomes = (FilterCheck(reason, cures, outcome=code) for code, (reason, cures) in REASONS.items())
     undeclared = ~declaring_mask(nodes, incoming.features) if incoming.features else None
     return [
@@ -206,7 +211,7 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
     ]
 
 
-def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], Mask, list[Mask]]:
+def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
     """`code`, `resolvable` and `lacking` of `Failures`: the first failing check on known nodes.
 
     The `nominated` pods count, or they do not.
@@ -228,21 +233,19 @@ def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], 
             over = [meter.fails(nominated=nominated) for meter in check.used]
             fails = reduce(np.logical_or, over)
             if not check.reason:
-                lacking = over
-                hopeless = np.zeros(nodes.rows, np.bool_)
+                lacking, cures = over, np.ones(nodes.rows, np.bool_)
                 for counter, mask in zip(state.counters[1:], over[1:], strict=False):
-                    hopeless |= mask & (counter.limit < 0)
-                cures = ~hopeless
+                    cures &= ~mask | (counter.limit >= 0)
         fails = fails & (code == 0)
         code[fails] = number
         resolvable |= fails & cures
-    return code, resolvable, lacking
+    return [code, resolvable, *lacking]
 
 
 def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
-    """The nominated pods (rows) that keep their place, those in the rows `without` left out.
+    """The nominated pods (rows) that keep their place, without those in the rows `without`.
 
-    These are those of equal or higher priority, and of the same scheduler.
+    They are of equal or higher priority, and of the same scheduler.
     """
     pods = snapshot.pods
     rows = pods.nominees()
@@ -252,18 +255,18 @@ def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
     of_scheduler = snapshot.table(
         ("scheduler", scheduler), pods.profiles, np.bool_, lambda profile: profile.scheduler_name == scheduler
     )
-    reserves = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
+    reserves: Mask = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
     reserves &= snapshot.nodes.valid[pods.nominated[rows]] & (rows != pods.find(incoming.namespace, incoming.name))
-    if len(unplaced := without[pods.node[without] < 0]):  # nobody else is nominated
+    unplaced = without[pods.node[without] < 0]
+    if len(unplaced):  # nobody else is nominated
         reserves &= ~np.isin(rows, unplaced)
-    reserving: Rows = rows[reserves]
-    return reserving
+    return rows[reserves]
 
 
 def _nominate(state: PreFilterState, rows: Rows) -> None:
-    """Count the pods in these rows on the nodes they are nominated to.
+    """Count the pods in these rows on the nodes that they are nominated to.
 
-    What counts by topology has them already under a policy.
+    Under a policy what counts by topology has them already.
     """
     nodes = state.snapshot.pods.nominated[rows].astype(np.intp)
     for meter in state.meters:

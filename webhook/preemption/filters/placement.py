@@ -19,21 +19,21 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple[str, Mask]]:
-    """The nodes that fail, by reason: what PreFilter finds out beforehand, then what filters say.
+    """The nodes that fail, by reason: what PreFilter tells beforehand, then what filters say.
 
     PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The filters, in this order:
     NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
     """
-    spec = incoming.pod.spec
+    spec, names = incoming.pod.spec, _named_nodes(incoming.pod)
     masks = []
-    names = _named_nodes(incoming.pod)
     refusal = (refusal if names is None or names else "pod affinity terms conflict") or incoming.beyond
     if refusal:
         masks.append((refusal, np.ones(nodes.rows, np.bool_)))
     elif names is not None:
         masks.append(("node(s) didn't satisfy plugin(s) [NodeAffinity]", elsewhere(nodes, names)))
-    if nodes.unschedulable[: nodes.rows].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
-        masks.append(("node(s) were unschedulable", nodes.unschedulable[: nodes.rows]))
+    unschedulable = nodes.unschedulable[: nodes.rows]
+    if unschedulable.any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
+        masks.append(("node(s) were unschedulable", unschedulable))
     if spec.node_name:
         masks.append((WRONG_NAME, elsewhere(nodes, (spec.node_name,))))
     masks.append(("node(s) had untolerated taint(s)", taint_mask(nodes, spec.tolerations)))
@@ -43,14 +43,14 @@ def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple
 
 
 def elsewhere(nodes: Nodes, names: Iterable[str]) -> Mask:
-    """All nodes but those of these names."""
+    """All nodes but those with these names."""
     mask = np.ones(nodes.rows, np.bool_)
     mask[nodes.rows_of(names)] = False
     return mask
 
 
 def required_mask(nodes: Nodes, pod: Pod) -> Mask:
-    """Nodes that the pod's node selector and required node affinity select, by node row."""
+    """Nodes, by row, that the pod's node selector and required node affinity select."""
     mask = np.ones(nodes.rows, np.bool_)
     for key, value in (pod.spec.node_selector or {}).items():
         mask &= nodes.has_label_in(key, (value,))
@@ -58,9 +58,9 @@ def required_mask(nodes: Nodes, pod: Pod) -> Mask:
 
 
 def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool = True) -> Mask:
-    """Nodes that the selector selects, by row; None selects all, one that cannot be parsed none.
+    """Nodes, by row, that the selector selects; None selects all, one that cannot be parsed none.
 
-    Without `fields` whatever `matchFields` ask for holds.
+    Without `fields` every `matchFields` holds.
     """
     if selector is None:
         return np.ones(nodes.rows, np.bool_)
@@ -71,10 +71,11 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
             holds &= _requirement_mask(nodes, row)
         for row in (term.match_fields or ()) if fields else ():
             names = row.values or []
+            outside = elsewhere(nodes, names)
             if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(names) != 1:
                 holds[:] = False
             else:
-                holds &= elsewhere(nodes, names) if row.operator == "NotIn" else ~elsewhere(nodes, names)
+                holds &= outside if row.operator == "NotIn" else ~outside
         mask |= holds
     return mask
 
@@ -82,31 +83,28 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
 def _named_nodes(pod: Pod) -> set[str] | None:
     """Nodes to which `matchFields` confines the pod before any filter runs; None if it does not.
 
-    Mirrors the PreFilter of kube-scheduler's NodeAffinity: every alternative must name nodes.
+    As in the PreFilter of kube-scheduler's NodeAffinity every alternative must name nodes.
     """
     selector = required_affinity(pod)
-    names: set[str] = set()
-    for term in (selector.node_selector_terms or ()) if selector else ():
-        named = [
-            set(row.values or ())
-            for row in term.match_fields or ()
-            if row.key == "metadata.name" and row.operator == "In"
-        ]
-        if not named:
+    if selector is None or not selector.node_selector_terms:
+        return None
+    names = set[str]()
+    for term in selector.node_selector_terms:
+        rows = [row for row in term.match_fields or () if row.key == "metadata.name" and row.operator == "In"]
+        if not rows:
             return None
-        names |= set.intersection(*named)
-    return names if selector and selector.node_selector_terms else None
+        names |= set.intersection(*(set(row.values or ()) for row in rows))
+    return names
 
 
 def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
-    """Nodes with a NoSchedule or NoExecute taint that is not tolerated, by node row."""
+    """Nodes, by row, with a NoSchedule or NoExecute taint that is not tolerated."""
     untolerated = [keep_off(taints, tolerations) for taints in nodes.taint_sets.values]
-    selected: Mask = np.array(untolerated, np.bool_)[nodes.taints[: nodes.rows]]
-    return selected
+    return np.array(untolerated, np.bool_)[nodes.taints[: nodes.rows]]
 
 
 def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
-    """Nodes that declare all the features, by node row."""
+    """Nodes, by row, that declare all the features."""
     wanted = frozenset(features)
     return np.array([wanted <= declared for declared in nodes.declared], np.bool_)
 
@@ -120,11 +118,10 @@ def required_affinity(pod: Pod) -> NodeSelector | None:
 
 
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
-    """Nodes that meet the requirement, by row; one that cannot be parsed spoils its whole term."""
+    """Nodes, by row, that meet the requirement; one that cannot be parsed spoils its whole term."""
     if row.operator in ("In", "NotIn") and row.values and all(map(is_label_value, row.values)):
         inside = nodes.has_label_in(row.key, row.values)
         return inside if row.operator == "In" else ~inside
     holds = node_matcher(NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[row])]))
     answers = [*(holds("", {row.key: value}) for value in nodes.values_of(row.key)), holds("", {})]
-    selected: Mask = np.array(answers, np.bool_)[nodes.label(row.key)]  # -1, no value, reads the last one
-    return selected
+    return np.array(answers, np.bool_)[nodes.label(row.key)]  # -1, no value, reads the last one

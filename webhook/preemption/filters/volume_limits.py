@@ -1,11 +1,12 @@
 """How many volumes the CSI drivers can attach to a node (the NodeVolumeLimits filter of kube-scheduler 1.36).
 
-A volume counts once on a node however many pods use it, and the preemptor's volumes that are there already need no
-room. So there is a number of users for every (node, volume), of the drivers that the preemptor's volumes have, and
-only on nodes where the claims of the pods, each taken for a volume, could be too many: elsewhere nothing is looked up.
+A volume counts once on a node however many pods use it; the preemptor's volumes that are there already need
+no room. So each (node, volume) has a number of users, for the drivers of the preemptor's volumes, and only on
+nodes where the pods' claims, each taken for a volume, could be too many: no others are looked up.
 
-Not known: volumes that are still being detached (VolumeAttachments), disks that pods name themselves, Portworx volumes
-of the in-tree kind, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None of them leaves out a node.
+Not known are volumes that are still being detached (VolumeAttachments), disks that pods name themselves,
+in-tree Portworx volumes, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None leaves out
+a node.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from webhook.preemption.snapshot.volume_index import AttachedVolume, class_of_cl
 EXCEEDED = "node(s) exceed max volume count"
 
 
-def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> ThingsInUse | None:
+def attach_limits(claims: list[str], live: PlacedPods) -> ThingsInUse | None:
     """The limits that concern a pod with these claims (`namespace/name`); None if none does."""
+    snapshot = live.snapshot
     attached = {_attached(snapshot, claim) for claim in claims}
-    own = {volume for volume in attached if volume is not None and volume.driver in snapshot.attach_limits}
+    own = {volume for volume in attached if volume and volume.driver in snapshot.attach_limits}
     if not own:
         return None
     drivers = Counter(volume.driver for volume in own)
-    counts = np.array(list(drivers.values()), np.int64)
-    limit = np.full((len(drivers), snapshot.nodes.rows), UNBOUNDED, np.int64)
+    counts = np.array([*drivers.values()], np.int64)
+    limit = np.full((len(drivers), snapshot.nodes.rows), UNBOUNDED)
     for number, driver in enumerate(drivers):
         for name, most in snapshot.attach_limits[driver].items():
-            if (row := snapshot.nodes.find(name)) is not None:
+            row = snapshot.nodes.find(name)
+            if row is not None:
                 limit[number, row] = most
-    # Only nodes where a limit would not do were every claim there a volume of its own of this driver
+    # Nodes where a limit is enough were each claim there a volume of this driver are left out
     pods = snapshot.pods
-    sizes = snapshot.table(
-        ("claims",), pods.claims, np.int64, lambda claim_set: len(claim_set.named) + len(claim_set.made)
-    )
+    sizes = snapshot.table(("claims",), pods.claims, np.int64, lambda some: len(some.named) + len(some.made))
     rows, nodes = live._replace(coming=pods.nominees()).those(pods.claim_set, sizes > 0)
     claimed = np.bincount(nodes, sizes[pods.claim_set[rows]], minlength=snapshot.nodes.rows)
     tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
@@ -50,11 +51,12 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> Th
         volumes = {_attached(snapshot, claim) for claim in (*claim_set.named, *claim_set.made)}
         used[id_] = [(kinds[volume.driver], volume) for volume in volumes if volume and volume.driver in kinds]
     mine = [(kinds[volume.driver], volume) for volume in own]
-    return things_in_use("volumes", live, pods.claim_set, used, mine, limit=np.where(tight, limit, UNBOUNDED))
+    limit = np.where(tight, limit, UNBOUNDED)
+    return things_in_use("volumes", live, pods.claim_set, used, mine, limit=limit)
 
 
 def _attached(snapshot: Snapshot, key: str) -> AttachedVolume | None:
-    """The volume behind the claim `namespace/name`, as `getCSIDriverInfo` of kube-scheduler; None if none is attached.
+    """The volume behind the claim `namespace/name`, None if none is attached (`getCSIDriverInfo`).
 
     A claim without a volume will get one of its own by its class.
     """
@@ -64,4 +66,4 @@ def _attached(snapshot: Snapshot, key: str) -> AttachedVolume | None:
     if claim.spec.volume_name in snapshot.volumes.attached:
         return snapshot.volumes.attached[claim.spec.volume_name]
     storage_class = snapshot.storage_classes.get(class_of_claim(claim))
-    return volume_of_class(key, storage_class) if storage_class is not None else None
+    return volume_of_class(key, storage_class) if storage_class else None

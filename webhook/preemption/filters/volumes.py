@@ -1,15 +1,16 @@
 """Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
 
-For claims that wait for their first consumer as `findMatchingVolumes` and `checkVolumeProvisions` of kube-scheduler's
-volume binder: the smallest free volume that suits is taken for each claim, smallest claim first; a claim without one
-must be provisionable there. A volume that is reserved for the claim is the only one it takes.
+Claims that wait for their first consumer are judged as in kube-scheduler's volume binder
+(`findMatchingVolumes`, `checkVolumeProvisions`): each takes the smallest free volume that suits, the smallest
+claim first; a claim without one must be provisionable there. A claim takes only the volume reserved for it.
 
-Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known and leaves out no node.
+Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +19,15 @@ from webhook.kube.objects.meta import Requirement, key_of
 from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm
 from webhook.kube.objects.pod import Pod, Volume
 from webhook.kube.objects.storage import PersistentVolumeClaim
+from webhook.kube.pods import controller_of
 from webhook.kube.selectors import SelectorError, label_matcher
+from webhook.preemption.devices.requests import ClaimRefusal
 from webhook.preemption.filters.counters import Counter, PlacedPods, ThingsInUse
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_limits import attach_limits
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
-from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
+from webhook.preemption.snapshot.pod_info import claim_name
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import Offer, class_of_claim, requested
 
@@ -40,12 +43,13 @@ _GENERALLY_AVAILABLE = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 _ZONE_LABELS = (*_GENERALLY_AVAILABLE, *_GENERALLY_AVAILABLE.values())
+Claims = list[PersistentVolumeClaim]
 
 
 class Storage(NamedTuple):
     """What the claims decide: a refusal of all nodes, masks of nodes that fail for a reason, counters of use.
 
-    `limits` are those of how many volumes can be attached to the nodes, if they concern the claims.
+    `limits` are on how many volumes can be attached to nodes, if they concern the claims.
     """
 
     refusal: str
@@ -58,31 +62,26 @@ NO_STORAGE = Storage("", [], [])
 """What a pod without volumes is told."""
 
 
-class Refusal(Exception):  # noqa: N818  # not an error of this program but Kubernetes' answer
-    """No node will do, and why, in kube-scheduler's words."""
-
-
-def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
+def check(pod: Pod, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
+    snapshot = live.snapshot
     try:
-        volumes = [volume for volume in incoming.pod.spec.volumes or () if claim_name(incoming.pod, volume) is not None]
-        claims = [_claim(snapshot, incoming.pod, volume) for volume in volumes]
+        volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
+        claims = [_claim(snapshot, pod, volume) for volume in volumes]
         bound, unbound = _bound_and_waiting(snapshot, claims)
         named = [claim for claim, volume in zip(claims, volumes, strict=True) if volume.ephemeral is None]
         wrong_zone = wrong_zones(snapshot, named)
-    except Refusal as refusal:
+    except ClaimRefusal as refusal:
         return Storage(str(refusal), [], [])
     masks = [*_binding_masks(snapshot, bound, unbound), (_WRONG_ZONE, wrong_zone)]
-    limits = attach_limits(snapshot, [key_of(claim) for claim in claims], live)
-    return Storage("", masks, _exclusive_use(snapshot, named, live), limits)
+    limits = attach_limits([key_of(claim) for claim in claims], live)
+    return Storage("", masks, _exclusive_use(named, live), limits)
 
 
-def _binding_masks(
-    snapshot: Snapshot, bound: list[PersistentVolumeClaim], unbound: list[PersistentVolumeClaim]
-) -> list[tuple[str, Mask]]:
+def _binding_masks(snapshot: Snapshot, bound: Claims, unbound: Claims) -> list[tuple[str, Mask]]:
     """What VolumeBinding says of every node; reasons that hold together are named together.
 
-    The claims are looked at in order, up to the first whose volume is missing or out of reach (`checkBoundClaims`).
+    Of the bound claims the first that fails on a node counts (`checkBoundClaims`).
     """
     nodes = snapshot.nodes
     unreachable, missing = np.zeros(nodes.rows, np.bool_), np.zeros(nodes.rows, np.bool_)
@@ -102,32 +101,27 @@ def _binding_masks(
 
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClaim:
-    """The claim behind a volume of the pod. Raises Refusal if it is missing or cannot be used."""
-    name = claim_name(pod, volume)
-    claim = snapshot.claims.get(f"{pod.metadata.namespace}/{name}")
+    """The claim behind a volume of the pod. Raises ClaimRefusal if it is missing or cannot be used."""
+    namespace, name = pod.metadata.namespace, claim_name(pod, volume)
+    claim = snapshot.claims.get(f"{namespace}/{name}")
     if claim is None:
         if volume.ephemeral is not None:
-            raise Refusal(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
-        raise Refusal(f'persistentvolumeclaim "{name}" not found')
+            raise ClaimRefusal(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
+        raise ClaimRefusal(f'persistentvolumeclaim "{name}" not found')
     if (claim.status or {}).get("phase") == "Lost":
-        raise Refusal(
-            f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
-        )
+        volume_name = claim.spec.volume_name
+        raise ClaimRefusal(f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume_name}"')
     if claim.metadata.deletion_timestamp is not None:
-        raise Refusal(f'persistentvolumeclaim "{name}" is being deleted')
-    owners = claim.metadata.owner_references or ()
-    if volume.ephemeral is not None and not any(o.controller and o.uid == pod.metadata.uid for o in owners):
-        namespace = pod.metadata.namespace
-        raise Refusal(
-            f"PVC {namespace}/{name} was not created for pod {namespace}/{pod.metadata.name} (pod is not owner)"
-        )
+        raise ClaimRefusal(f'persistentvolumeclaim "{name}" is being deleted')
+    owner = controller_of(claim.metadata)
+    if volume.ephemeral is not None and (owner is None or owner.uid != pod.metadata.uid):
+        pod_name = pod.metadata.name
+        raise ClaimRefusal(f"PVC {namespace}/{name} was not created for pod {namespace}/{pod_name} (pod is not owner)")
     return claim
 
 
-def _bound_and_waiting(
-    snapshot: Snapshot, claims: list[PersistentVolumeClaim]
-) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
-    """Bound claims, and those that wait for a consumer. Raises Refusal for others."""
+def _bound_and_waiting(snapshot: Snapshot, claims: Claims) -> tuple[Claims, Claims]:
+    """Bound claims, and those that wait for a consumer. Raises ClaimRefusal for others."""
     bound, waiting = [], []
     for claim in claims:
         if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
@@ -136,15 +130,15 @@ def _bound_and_waiting(
         storage_class = snapshot.storage_classes.get(class_of_claim(claim))
         waits = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
         if not waits or claim.spec.volume_name:
-            raise Refusal("pod has unbound immediate PersistentVolumeClaims")
+            raise ClaimRefusal("pod has unbound immediate PersistentVolumeClaims")
         waiting.append(claim)
     return bound, waiting
 
 
-def wrong_zones(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask:
+def wrong_zones(snapshot: Snapshot, claims: Claims) -> Mask:
     """Nodes in a zone or region that a volume's labels do not name; nodes without any zone pass.
 
-    The claims are those that the pod names: VolumeZone does not look at those made for the pod. Raises Refusal if a
+    The claims are those that the pod names: VolumeZone skips those made for it. Raises ClaimRefusal if a
     volume is missing.
     """
     nodes = snapshot.nodes
@@ -154,7 +148,7 @@ def wrong_zones(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask
     for name in (claim.spec.volume_name for claim in claims if claim.spec.volume_name):
         volume = snapshot.volumes.get(name)
         if volume is None:
-            raise Refusal(f'persistentvolume "{name}" not found')
+            raise ClaimRefusal(f'persistentvolume "{name}" not found')
         for key in _ZONE_LABELS:
             zones = [zone.strip() for zone in (volume.metadata.labels or {}).get(key, "").split("__")]
             if all(zones):  # Kubernetes ignores the label if a part of it is empty
@@ -170,15 +164,12 @@ def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
     return inside | ((nodes.label(key) < 0) & _in_zones(nodes, newer, zones))
 
 
-def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live: PlacedPods) -> list[Counter]:
+def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
     """ReadWriteOncePod: a counter, alike on all nodes, of claims in use; only users free them."""
-    exclusive = {
-        f"{claim.metadata.namespace}/{claim.metadata.name}"
-        for claim in claims
-        if "ReadWriteOncePod" in (claim.spec.access_modes or ())
-    }
+    exclusive = {key_of(claim) for claim in claims if "ReadWriteOncePod" in (claim.spec.access_modes or ())}
     if not exclusive:
         return []
+    snapshot = live.snapshot
     nodes, claim_set = snapshot.nodes, snapshot.pods.claim_set
     used = {id_: claims_there.named & exclusive for id_, claims_there in snapshot.pods.claims.used()}
     uses = np.zeros(len(snapshot.pods.claims), np.int64)
@@ -189,7 +180,7 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     return [
         Counter(
             stage="claims",
-            base=np.full(nodes.rows, len(taken), np.int64),
+            base=np.full(nodes.rows, len(taken)),
             limit=np.zeros(nodes.rows, np.int64),
             share=lambda rows, _nodes: uses[claim_set[rows]],
             name="claims",
@@ -202,10 +193,10 @@ _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _NOT_PROVISIONED = ("", "kubernetes.io/no-provisioner")
 
 
-def find_volumes(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask:
-    """Nodes, by row, on which every one of the claims could be satisfied.
+def find_volumes(snapshot: Snapshot, claims: Claims) -> Mask:
+    """Nodes, by row, on which all the claims could be satisfied.
 
-    Raises ClusterError for a claim that asks for what is not a quantity.
+    Raises ClusterError for a claim whose size is no quantity.
     """
     claims = sorted(claims, key=requested)
     suiting = [_suiting(snapshot, claim) for claim in claims]
@@ -252,7 +243,7 @@ def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Off
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
     """Nodes from which one of the volumes can be reached.
 
-    Volumes that ask for values of one label, as nearly all do, are looked at together.
+    Nearly all volumes ask for values of one label: these are looked at together.
     """
     mask = np.zeros(nodes.rows, np.bool_)
     values: dict[str, set[str]] = {}
@@ -272,15 +263,15 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
     """Nodes where each claim in turn finds the smallest volume left, or one can be provisioned."""
     suits = [{offer.name for offer in some} for some in suiting]
     groups: dict[bytes, dict[str, Offer]] = {}
-    for offer in (offer for some in suiting for offer in some):
+    for offer in chain(*suiting):
         groups.setdefault(offer.reach_key, {})[offer.name] = offer
     within = [list(some.values()) for some in groups.values()]
 
     @cache
     def satisfied(reachable: bytes, may_provision: bytes) -> bool:
         rows = np.flatnonzero(np.frombuffer(reachable, np.bool_)).tolist()
-        here = sorted((offer for row in rows for offer in within[row]), key=lambda offer: (offer.capacity, offer.name))
-        left = [offer.name for offer in here]
+        here = chain(*(within[row] for row in rows))
+        left = [offer.name for offer in sorted(here, key=lambda offer: (offer.capacity, offer.name))]
         for mine, provisioned in zip(suits, may_provision, strict=True):
             chosen = next((name for name in left if name in mine), None)
             if chosen is not None:
@@ -296,7 +287,7 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
 
 
 def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
-    """Nodes, by row, where a volume could be made, by the class and the selected node."""
+    """Nodes, by row, where the class and the selected node let a volume be made."""
     nodes = snapshot.nodes
     storage_class = snapshot.storage_classes.get(class_of_claim(claim))
     if storage_class is None or storage_class.provisioner in _NOT_PROVISIONED:
@@ -304,7 +295,7 @@ def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
     terms = []
     for term in storage_class.allowed_topologies or ():
         rows = [
-            Requirement(key=str(row.get("key", "")), operator="In", values=[str(v) for v in row.get("values") or ()])
+            Requirement(key=str(row.get("key", "")), operator="In", values=[*map(str, row.get("values") or ())])
             for row in term.get("matchLabelExpressions") or ()
         ]
         terms.append(NodeSelectorTerm(match_expressions=rows))
