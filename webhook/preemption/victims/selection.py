@@ -111,7 +111,8 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
     """The pods of these nodes that may go, and those `elsewhere` that stand in the way there."""
-    rows = np.ascontiguousarray(victims.slots_of(nodes, elsewhere).T, np.intp)
+    others = elsewhere if elsewhere.size else None
+    rows = np.ascontiguousarray(victims.slots_of(nodes, others).T, np.intp)
     rows *= victims.code.take(rows) == Exclusion.NONE
     pods = PodsOfNodes(nodes, rows[:, None], across=bool(elsewhere.size))
     return pods if victims.units is None else pods.in_units(victims.units)
