@@ -1,7 +1,7 @@
 """What the eviction of a pod costs beyond its priority, by the keys of a policy (docs/semantics.md D13).
 
-`COST_KEYS` is the only place that knows what a key looks at. Among victims of equal priority the costlier ones are put
-back first, and candidates that are equal by priority are compared by what their victims cost (`ranking.RANKING`).
+Only `COST_KEYS` knows what a key looks at. Of victims of equal priority the costlier ones are put back first.
+Candidates of equal priority are compared by what their victims cost (`ranking.RANKING`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from webhook.preemption.victims.rules import Rules
 class VictimCosts(NamedTuple):
     """What a policy counts of each pod.
 
-    `evicted` is how often the workload of each pod, by row, was evicted recently, None if nobody knows. `grace_period`
-    is what the policy gives instead of the pods' own.
+    `grace_period` is what the policy gives instead of the pods' own. `evicted` is by row how often the workload of
+    each pod was evicted recently, None if nobody knows.
     """
 
     snapshot: Snapshot
@@ -35,20 +35,24 @@ class VictimCosts(NamedTuple):
     evicted: Ints | None = None
 
     def order_of(self, rows: Rows) -> list[Ints | Floats]:
-        """What orders pods (an array of rows) of equal priority: an array of that shape a key."""
+        """What orders pods of equal priority: for each key an array of the shape of `rows`."""
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
     @property
     def outside(self) -> tuple[Ints, ...]:
         """What the order looks at that is not written on the pods."""
-        return () if self.evicted is None or self.cost.recent_evictions is None else (self.evicted,)
+        if self.evicted is None or self.cost.recent_evictions is None:
+            return ()
+        return (self.evicted,)
 
     def deletion_cost(self, rows: Rows) -> Ints:
         """What `controller.kubernetes.io/pod-deletion-cost` says; 0 for no int32."""
+
+        def said_by(profile: Profile) -> int:
+            return deletion_cost(dict(profile.annotations))
+
         pods = self.snapshot.pods
-        costs: Ints = self.snapshot.table(
-            ("deletion cost",), pods.profiles, np.int64, lambda profile: deletion_cost(dict(profile.annotations))
-        )
+        costs: Ints = self.snapshot.table(("deletion cost",), pods.profiles, np.int64, said_by)
         return costs[pods.profile[rows]]
 
     def saved(self, rows: Rows) -> Floats:
@@ -68,7 +72,8 @@ class VictimCosts(NamedTuple):
     def lost(self, rows: Rows, now: float) -> Ints:
         """How many whole seconds of work the pods lose if they go at `now`."""
         saved = self.saved(rows)
-        return np.maximum(np.floor(now - np.where(np.isfinite(saved), saved, now)), 0.0).astype(np.int64)
+        since = now - np.where(np.isfinite(saved), saved, now)
+        return np.maximum(np.floor(since), 0.0).astype(np.int64)
 
     def totals(self, candidates: Candidates, now: float) -> list[Ints | Floats]:
         """What each candidate's victims cost if they go at `now`, by each key that counts."""
@@ -76,40 +81,38 @@ class VictimCosts(NamedTuple):
 
 
 def _group_restarts(costs: VictimCosts, candidates: Candidates, _now: float) -> Ints:
-    """How many groups lose a member, whether they go whole or not."""
+    """How many groups lose a member."""
     return candidates.count_of(costs.snapshot.pods.group[candidates.pods])
 
 
 def last_end(candidates: Candidates, grace_period: int | None, now: float) -> Floats:
     """In how many seconds the last victim of each candidate is expected to be gone, as `ends_in`."""
-    ends: Floats = np.maximum.reduceat(
-        ends_in(candidates.snapshot, candidates.pods, grace_period, now), candidates.starts
-    )
-    return ends
+    ends = ends_in(candidates.snapshot, candidates.pods, grace_period, now)
+    last: Floats = np.maximum.reduceat(ends, candidates.starts)
+    return last
 
 
 def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Floats:
     """In how many seconds the pods are expected to be gone if they are asked `now`.
 
-    A pod that is asked now stays for its grace period, or for the one given. A pod that leaves already stays for the
-    rest of it.
+    A pod stays for its grace period, or for the one given; one that leaves already stays for the rest of it.
     """
     pods = snapshot.pods
-    graces = pods.grace[rows] if grace_period is None else np.full(len(rows), grace_period, np.float64)
-    return np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - now, 0.0), graces)
+    graces = pods.grace[rows] if grace_period is None else grace_period
+    rest = np.maximum(pods.gone_at[rows] - now, 0.0)
+    return np.where(pods.terminating[rows], rest, graces)
 
 
 def seconds(amount: float) -> str:
-    """How people read that many seconds; nobody knows infinitely many."""
+    """So many seconds for people; infinitely many are unknown."""
     return "unknown" if math.isinf(amount) else f"{amount:.0f} s"
 
 
 class CostKey(NamedTuple):
     """One key: whether the policy `counts` it, by what the pods of a node are put in `order`, and what sets cost.
 
-    The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes, which
-    without any are the sums of those.
-    `heading`, `because` and `text` are those of the key in the ranking.
+    The pod with the larger value of `order` stays. Of two sets that of the smaller `totals` goes, by default the sums
+    of the order. `heading`, `because` and `text` are those of the ranking's key.
     """
 
     name: str
@@ -184,18 +187,18 @@ def victim_costs(snapshot: Snapshot, rules: Rules | None, evicted: Ints | None =
 
     `evicted` is by pod row how often the pod's workload was evicted recently.
     """
-    cost = rules.policy.victims.cost if rules is not None and rules.policy is not None else None
-    if cost is None or not any(key.counts(cost) for key in COST_KEYS):
+    policy = rules.policy if rules is not None else None
+    if policy is None or not any(key.counts(policy.victims.cost) for key in COST_KEYS):
         return None
-    assert rules is not None
-    assert rules.policy is not None
-    return VictimCosts(snapshot, cost, rules.policy.grace_period_seconds, evicted)
+    return VictimCosts(snapshot, policy.victims.cost, policy.grace_period_seconds, evicted)
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
-    """When the work was saved last, by the first of the `keys` that says it, else minus infinity.
+    """When work was saved last, in seconds since the epoch, by the first of the `keys` that says it.
 
-    In seconds since the epoch.
+    Minus infinity if none does.
     """
-    said = (epoch_or(annotations[key], -math.inf) for key in keys if key in annotations)
-    return next((at for at in said if at > -math.inf), -math.inf)
+    for key in keys:
+        if (at := epoch_or(annotations.get(key), -math.inf)) > -math.inf:
+            return at
+    return -math.inf

@@ -1,7 +1,7 @@
 """Who may be a victim: Kubernetes' plain rule, or a PreemptionPolicy compiled (docs/semantics.md C and D4).
 
-A policy's rules are judged on what many pods share (`Profile`), so a decision asks each question once per distinct
-class, scheduler and annotations instead of once per pod.
+A policy's rules are judged on what many pods share (`Profile`): a decision asks each question once per distinct
+class, scheduler and annotations.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import silence, speaking
 from webhook.kube.selectors import Labels, SelectorError, integer, label_matcher
@@ -24,15 +25,15 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, Profile
 
 EXPENDABLE = -10
-"""Pods below this count as gone for cluster-autoscaler (`--expendable-pods-priority-cutoff`): none needs a node."""
+"""Pods below this need no node for cluster-autoscaler (`--expendable-pods-priority-cutoff`)."""
 SYSTEM_CRITICAL = 2_000_000_000
-"""Pods of this priority and above are Kubernetes' own; no policy makes them victims."""
+"""Pods from this priority on are Kubernetes' own; no policy makes them victims."""
 
 Classes = Mapping[str, PriorityClass]
 
 
 class VictimReason(NamedTuple):
-    """Why a pod may not go, or why it may: the rule's name within its policy, and the sentence for people."""
+    """Why a pod may go or not: the rule's name in its policy, and the sentence for people."""
 
     rule: str
     text: str
@@ -40,7 +41,7 @@ class VictimReason(NamedTuple):
 
 
 class ClassToleration(NamedTuple):
-    """Preemptors of a priority `below` this do not evict the pod for `seconds` after its start, maybe infinite."""
+    """For `seconds` after its start, maybe infinite, no preemptor of a priority `below` this evicts the pod."""
 
     below: int
     seconds: float
@@ -54,8 +55,8 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 class PodsMatcher(NamedTuple):
     """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace.
 
-    A class that is named counts if it speaks: it is given with the pod's priority, and with the cluster's classes. A
-    pod's labels are those of its creation (`webhook.policy.model.creation`).
+    A named class counts if it speaks: it comes with the pod's priority and the cluster's classes. A pod's labels are
+    those of its creation (`webhook.policy.model.creation`).
     """
 
     class_matches: Callable[[str, int | None, Classes], bool]
@@ -73,10 +74,10 @@ class PairMatcher(NamedTuple):
 class Rules:
     """Compiled rules; `policy` is None for plain Kubernetes.
 
-    `annotations` are the pod annotations that the rules read: a Snapshot has to keep them. `pairs` are in the order of
-    the policy's, None if it has none. With `strict_budgets` a used-up budget excludes a pod, instead of only counting
-    against the node; if victims go by the Eviction API, `evicts`, it refuses pods that more than one budget covers.
-    With `across` pods on several nodes may go for one, if no node by itself helps.
+    A Snapshot has to keep the pod `annotations`: the rules read them. `pairs` are in the policy's order, None if it
+    has none. With `strict_budgets` a used-up budget excludes a pod; else it only counts against the node. With `evicts`
+    victims go by the Eviction API, which refuses pods that several budgets cover. With `across` pods on several nodes
+    may go for one preemptor, if no node by itself helps.
     """
 
     name: str
@@ -88,21 +89,48 @@ class Rules:
     across: bool = False
 
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
-        """Whether the pod's scheduler, class and annotations let it be a victim."""
+        """Whether the pod's scheduler, class and annotations let it be a victim.
+
+        Under opt-in by Gödel's rules: the pod says "true", or says nothing and its class says it. Under opt-out as in
+        plain Kubernetes, except for what says "false" in the same way.
+        """
         if self.policy is None:
             return VictimReason("priority", "its priority is lower", may_go=True)
-        victims = self.policy.victims
-        if not {profile.scheduler_name, ANY}.intersection(victims.schedulers):
+        victims, scheduler, name = self.policy.victims, profile.scheduler_name, profile.priority_class_name
+        if not {scheduler, ANY}.intersection(victims.schedulers):
             names = ", ".join(victims.schedulers)
-            return VictimReason("scheduler", f"its scheduler is {profile.scheduler_name!r}, the policy is for {names}")
+            text = f"its scheduler is {scheduler!r}, the policy is for {names}"
+            return VictimReason("scheduler", text)
         annotations = dict(profile.annotations)
         for signal in victims.signals:
             if (value := signal.says(signal.protects, annotations)) is not None:
-                return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"')
-        return self._by_annotation(profile, annotations, classes)
+                text = f'its annotation {signal.annotation} says "{value}"'
+                return VictimReason("signal", text)
+        rule, opt_in, keys = victims.mode.value, victims.mode is VictimMode.OPT_IN, victims.annotations.preemptible
+        if opt_in and not name:
+            return VictimReason("no-priority-class", "it has no priorityClassName, so it is never a victim")
+        word = "true" if opt_in else "false"
+        if own := _first(keys, annotations):
+            text = f'its annotation says "{own}"' + ("" if own == word else f', not "{word}"')
+            return VictimReason(rule, text, may_go=(own == word) is opt_in)
+        for signal in victims.signals if opt_in else ():
+            if (value := signal.says(signal.permits, annotations)) is not None:
+                text = f'its annotation {signal.annotation} says "{value}"'
+                return VictimReason("signal", text, may_go=True)
+        if name:
+            priority_class = speaking(classes.get(name), profile.priority)
+            if priority_class is None:
+                why = silence(name, classes.get(name), profile.priority)
+                return VictimReason(rule, f"it says nothing itself, and its class cannot: {why}")
+            if _first(keys, priority_class.metadata.annotations or {}) == word:
+                text = f'the annotation of PriorityClass {name} says "{word}"'
+                return VictimReason(rule, text, may_go=opt_in)
+        of_class = f"PriorityClass {name}" if opt_in else "its PriorityClass"
+        text = f'neither its annotations nor those of {of_class} say "{word}"'
+        return VictimReason(rule, text, may_go=not opt_in)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
-        """Why the policy evicts nobody for the pod at this time: its class does not speak for it, or the schedule says.
+        """Why the policy evicts nobody for the pod `now`: by its class, which does not speak, or by the schedule.
 
         Empty if it does. `now` is in seconds since the epoch.
         """
@@ -114,10 +142,7 @@ class Rules:
         return self.outside(now)
 
     def outside(self, now: float) -> str:
-        """Why the policy evicts nobody at this time, and from when it does; empty if it does.
-
-        `now` is in seconds since the epoch.
-        """
+        """Why the policy evicts nobody `now`, in seconds since the epoch, and from when it does; empty if it does."""
         schedule = self.policy.schedule if self.policy else None
         if schedule is None or schedule.holds(now):
             return ""
@@ -127,23 +152,20 @@ class Rules:
         """The seconds of protection from the pod's start, until `protects_until`; 0 for none."""
         if self.policy is None:
             return 0.0
-        victims, annotations = self.policy.victims, dict(profile.annotations)
-        text = _first(victims.annotations.protection, annotations)
-        asked = integer(text) if text is not None else None
-        signals = (annotations.get(signal.annotation, "") for signal in victims.signals if signal.duration)
-        longest = self.policy.protection.maximum
-        window = max(
-            self.policy.protection.default if asked is None else float(asked),
-            *(seconds(signal) or 0.0 for signal in signals),
-            0.0,
-        )
-        return window if longest is None else min(window, longest)
+        protection, victims = self.policy.protection, self.policy.victims
+        annotations = dict(profile.annotations)
+        asked = integer(_first(victims.annotations.protection, annotations) or "")
+        window = protection.default if asked is None else max(0.0, float(asked))
+        for signal in victims.signals:
+            if signal.duration:
+                window = max(window, seconds(annotations.get(signal.annotation, "")) or 0.0)
+        return window if protection.maximum is None else min(window, protection.maximum)
 
     def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
         """Whose preemption the pod tolerates by its PriorityClass (PreemptionToleration).
 
-        As there, a number that cannot be read means that it tolerates nobody's. What a class that does not speak for
-        the pod said is not known, so the pod stays: else whoever deletes the class would take the protection off.
+        As there, a number that cannot be read gives no protection. What a class said that does not speak for the pod
+        is not known, so the pod stays: else whoever deletes the class would take the protection off.
         """
         name = profile.priority_class_name
         if self.policy is None or not self.policy.victims.preemption_toleration or not name:
@@ -153,67 +175,35 @@ class Rules:
             return UNKNOWN_TOLERATION
         annotations = priority_class.metadata.annotations or {}
         below = integer(annotations.get(MINIMUM_PREEMPTABLE_PRIORITY, ""), 32)
-        seconds_ = integer(annotations.get(TOLERATION_SECONDS, "0"))
-        if below is None or seconds_ is None:
+        window = integer(annotations.get(TOLERATION_SECONDS, "0"))
+        if below is None or window is None:
             return NO_TOLERATION
-        return ClassToleration(below, math.inf if seconds_ < 0 else float(seconds_))
+        return ClassToleration(below, math.inf if window < 0 else float(window))
 
     def protects_until(self, now: float) -> float:
-        """Until when protection windows hold at most, in seconds since the epoch; minus infinity if they do not now."""
+        """Until when protection windows hold at most, in seconds since the epoch; minus infinity if none does now."""
         schedule = self.policy.protection.schedule if self.policy else None
-        if schedule is None:
-            return math.inf
-        ends = schedule.ends(now)
+        ends = math.inf if schedule is None else schedule.ends(now)
         return -math.inf if ends is None else ends
-
-    def _by_annotation(self, profile: Profile, annotations: Mapping[str, str], classes: Classes) -> VictimReason:
-        """Gödel's rules under opt-in: the pod says "true", or says nothing and its class says it.
-
-        Under opt-out as in plain Kubernetes, except for what says "false" in the same way.
-        """
-        assert self.policy is not None
-        victims, name = self.policy.victims, profile.priority_class_name
-        rule, opt_in, keys = victims.mode.value, victims.mode is VictimMode.OPT_IN, victims.annotations.preemptible
-        word = "true" if opt_in else "false"
-        if opt_in and not name:
-            return VictimReason("no-priority-class", "it has no priorityClassName, so it is never a victim")
-        own = _first(keys, annotations)
-        if own is not None:
-            text = f'its annotation says "{own}"' + ("" if own == word else f', not "{word}"')
-            return VictimReason(rule, text, may_go=(own == word) is opt_in)
-        for signal in victims.signals if opt_in else ():
-            if (value := signal.says(signal.permits, annotations)) is not None:
-                return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"', may_go=True)
-        if name:
-            priority_class = speaking(classes.get(name), profile.priority)
-            if priority_class is None:
-                why = silence(name, classes.get(name), profile.priority)
-                return VictimReason(rule, f"it says nothing itself, and its class cannot: {why}")
-            if _first(keys, priority_class.metadata.annotations or {}) == word:
-                return VictimReason(rule, f'the annotation of PriorityClass {name} says "{word}"', may_go=opt_in)
-        of_class = f"PriorityClass {name}" if opt_in else "its PriorityClass"
-        return VictimReason(rule, f'neither its annotations nor those of {of_class} say "{word}"', may_go=not opt_in)
 
 
 def kubernetes_rules() -> Rules:
-    """Plain Kubernetes: whoever has a lower priority may go, budgets are kept if possible."""
+    """Plain Kubernetes: who has a lower priority may go, budgets are kept if possible."""
     return Rules("kubernetes", None, frozenset())
 
 
 def compile_rules(policy: PreemptionPolicy) -> Rules:
     """A policy's rules. Raises ClusterError for a label selector that cannot be parsed."""
-    victims = policy.victims
-    pairs = None
-    if victims.pairs is not None:
-        pairs = tuple(
-            PairMatcher(_pods_matcher(pair.preemptors, policy.name), _pods_matcher(pair.victims, policy.name))
-            for pair in victims.pairs
-        )
+    name, victims = policy.name, policy.victims
+    pairs = [
+        PairMatcher(_pods_matcher(pair.preemptors, name), _pods_matcher(pair.victims, name))
+        for pair in victims.pairs or ()
+    ]
     return Rules(
-        name=policy.name,
+        name=name,
         policy=policy,
         annotations=victims.annotations_read | KEPT_ANNOTATIONS,
-        pairs=pairs,
+        pairs=None if victims.pairs is None else tuple(pairs),
         strict_budgets=policy.budgets is BudgetMode.STRICT,
         evicts=policy.eviction is EvictionMode.EVICT,
         across=victims.across_nodes,
@@ -221,7 +211,7 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
 
 
 def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
-    """The value of the first key that is there; an empty value is as good as none (Gödel's `len(...) == 0`)."""
+    """The value of the first key that is there; an empty one is none (Gödel's `len(...) == 0`)."""
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 
@@ -233,21 +223,17 @@ def _speaks(name: str, priority: int | None, classes: Classes) -> bool:
 def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
     """Compile a side of a pair; what is absent always holds. Raises ClusterError for a selector."""
     try:
-        labels = label_matcher(match.labels) if match.labels is not None else None
-        namespace_labels = label_matcher(match.namespace_selector) if match.namespace_selector is not None else None
+        labels = label_matcher(match.labels or LabelSelector())
+        namespace_labels = label_matcher(match.namespace_selector or LabelSelector())
     except SelectorError as error:
         raise ClusterError(f"policy {policy}: pairs: {error}") from error
-    named = name_matcher(match.namespaces) if match.namespaces is not None else None
+    named = name_matcher((WILDCARD,) if match.namespaces is None else match.namespaces)
 
     def pod_matches(namespace: str, own: Labels, of_namespace: Labels) -> bool:
-        return (
-            (named is None or named(namespace))
-            and (namespace_labels is None or namespace_labels(of_namespace))
-            and (labels is None or labels(own))
-        )
+        return named(namespace) and namespace_labels(of_namespace) and labels(own)
 
-    classes = match.priority_classes or (WILDCARD,)
-    of_class, any_class = name_matcher(classes), WILDCARD in classes
+    of_classes = match.priority_classes or (WILDCARD,)
+    of_class, any_class = name_matcher(of_classes), WILDCARD in of_classes
 
     def class_matches(name: str, priority: int | None, classes: Classes) -> bool:
         return any_class or (of_class(name) and _speaks(name, priority, classes))

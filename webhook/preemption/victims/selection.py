@@ -1,14 +1,14 @@
 """Victims on every candidate node at once (docs/semantics.md D3, kube-scheduler's `SelectVictimsOnNode`).
 
-All pods that may go are taken away; where the preemptor then fits, they are put back one by one, those beyond a
-budget first and then the others, most important first, each staying if the preemptor still fits. The nodes are the
-columns of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node.
-Nodes with many pods are handled apart from those with few, so that a few full ones do not make all rows long.
+All pods that may go are taken away. Where the preemptor then fits, they are put back one by one: those beyond a
+budget first, then the others, most important first. Each stays if the preemptor still fits. The nodes are the columns
+of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node. Nodes with
+many pods are handled apart, so that a few full ones do not make all rows long.
 
-Pods of one node that go together are one step, that of the first of them; the others are in further *layers* there.
+Pods of one node that go together are one step, that of the first; the others are in further *layers* there.
 
-Across nodes (D15) the pods on others that stand in the preemptor's way are put back with those of the node. What that
-finds is not always the cheapest set, so small ones are tried as well.
+Across nodes (D15) pods elsewhere that stand in the way are put back with those of the node. That does not always
+find the cheapest set, so small ones are tried as well.
 """
 
 from __future__ import annotations
@@ -35,41 +35,40 @@ from webhook.preemption.victims.units import PodsOfNodes
 
 Meter = Usage | DeviceFilter
 _MOST_PODS, _MOST_CLEARED = 32, 1000
-"""Pods of one domain on other nodes that are looked at for one reason, and nodes whose domains can be cleared."""
+"""Pods of a domain elsewhere that are looked at for one reason, and nodes whose domains can be cleared."""
 _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
-"""Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
-
+"""Across nodes sets of so many units beside those that have to go are tried, on so many nodes, so many sets."""
 
 _Victims = tuple[Rows, Rows, Mask, Rows]
-"""The victims node by node: of each its node, its row, whether it is beyond a budget, and of which set it is."""
+"""Of each victim, node by node: its node, its row, whether it is beyond a budget, and its set."""
 _NO_VICTIMS: _Victims = (NO_PODS, NO_PODS, np.zeros(0, np.bool_), NO_PODS)
 
 
 class _Room:
-    """The room left on some nodes once the pods that may go have left together, and while they come back.
+    """The room on some nodes once the pods that may go have left together, and while they come back.
 
-    Pods on other nodes, if there are any, count within reach of what counts by topology, and for nothing else.
+    Pods on other nodes count only for what counts by topology, within its reach.
     """
 
     def __init__(self, state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> None:
-        gone, self._rooms = np.moveaxis(pods.rows, 1, 0), list[MeterRoom]()
-        here = gone * (state.snapshot.pods.node[gone] == pods.nodes) if pods.across else gone
+        gone, nodes, on = np.moveaxis(pods.rows, 1, 0), pods.nodes, state.snapshot.pods.node
+        here = gone * (on[gone] == nodes) if pods.across else gone
+        self._rooms, self._width = list[MeterRoom](), len(nodes)
         for meter in meters:
             if pods.across and isinstance(meter, Counter) and meter.reach is not None:
-                self._rooms += meter.rooms(pods.nodes, gone, state.snapshot.pods.node)
+                self._rooms += meter.rooms(nodes, gone, on)
             else:
-                self._rooms += meter.rooms(pods.nodes, here)
-        self._width = len(pods.nodes)
+                self._rooms += meter.rooms(nodes, here)
 
     def put_back(self, step: int, back: Mask) -> Mask:
-        """Put the step's pods `back` on these nodes where the preemptor still fits; returns on which."""
+        """Put the step's pods `back` on nodes where the preemptor still fits; returns which."""
         stays = self.fits_beside(step, back)
         for room in self._rooms:
             room.put_back(stays)
         return stays
 
     def fits_beside(self, step: int | None = None, among: Mask | None = None) -> Mask:
-        """On which nodes `among` these it fits beside the step's pods or nobody, with nominated pods and without."""
+        """On which nodes `among` these it fits beside the step's pods or nobody, with and without nominated pods."""
         fits = np.ones(self._width, np.bool_) if among is None else among.copy()
         for room in self._rooms:
             room.fits_beside(step, fits)
@@ -77,10 +76,7 @@ class _Room:
 
 
 def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
-    """What matters when pods are removed from these nodes.
-
-    Of the counters those over their limit on one of them now: removing pods only lowers a counter.
-    """
+    """What matters when pods are removed from these nodes: that only lowers a counter, so those over their limit."""
     meters: list[Meter] = [
         meter
         for meter in state.meters
@@ -90,27 +86,32 @@ def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
 
 
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, *, across: bool = False) -> Candidates:
-    """Find the victims on the given nodes (rows); nodes that preemption does not help are left out.
+    """Find the victims on these nodes (rows); nodes that preemption does not help are left out.
 
-    With `across` they may be on other nodes, too, and some nodes have several sets of them. What the victims mean for
-    other domains is left to the caller.
+    With `across` they may be on other nodes, too, and a node may have several sets of them. The caller looks at what
+    they mean for other domains.
     """
-    nodes, elsewhere = in_the_way(state, victims, nodes) if across else (nodes, np.zeros((len(nodes), 0), np.intp))
+    elsewhere = np.zeros((len(nodes), 0), np.intp)
+    if across:
+        nodes, elsewhere = in_the_way(state, victims, nodes)
     meters = _meters(state, nodes)
     # Nodes with similar numbers of pods are handled together: up to 16, 32, 64 and so on
     groups = np.frexp(np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15).astype(np.float64))[1]
     parts = [_NO_VICTIMS]
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
-        parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
+        pods = _pods_of(victims, nodes[here], elsewhere[here])
+        parts.append(_victims_on(state, victims, meters, pods))
     if across and (pods := _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])).rows.any():
         parts.append(_small_sets(state, meters, pods))
     on, rows, violating, of = map(np.concatenate, zip(*parts, strict=True))
     candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, of=of)
-    return _count_elsewhere(candidates, victims.rules) if across or candidates.group.any() else candidates
+    if across or candidates.group.any():
+        return _count_elsewhere(candidates, victims.rules)
+    return candidates
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
-    """The pods of these nodes that may go, and those `elsewhere` that stand in the way there."""
+    """The pods of these nodes that may go, and those `elsewhere` that stand in the way."""
     others = elsewhere if elsewhere.size else None
     rows = np.ascontiguousarray(victims.slots_of(nodes, others).T, np.intp)
     rows *= victims.code.take(rows) == Exclusion.NONE
@@ -124,8 +125,8 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
     fits = np.isin(nodes, failures.fits)
     rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
     rows *= leaving.take(rows)
-    may_help = fits | np.isin(nodes, nodes_where_preemption_might_help(failures))
-    here = np.flatnonzero(rows.any(axis=0) & may_help)
+    helped = np.isin(nodes, nodes_where_preemption_might_help(failures))
+    here = np.flatnonzero(rows.any(axis=0) & (fits | helped))
     if len(here):
         pods = PodsOfNodes(nodes[here], rows[:, None, here])
         fits[here] = _Room(state, _meters(state, nodes), pods).fits_beside()
@@ -137,18 +138,18 @@ def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
     budgets = candidates.snapshot.budgets
     if not len(budgets):
         return candidates
-    of, rows = candidates.numbers, candidates.pods
-    beyond = budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=of)
+    of, strict = candidates.numbers, rules.strict_budgets
+    beyond = budgets.violating(candidates.pods, strict=strict, evicts=rules.evicts, groups=of)
     violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
-    if rules.strict_budgets:
+    if strict:
         return candidates.only(violations == 0)
     return candidates._replace(violations=violations, violating=beyond)
 
 
 def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """The victims on nodes with similar numbers of pods."""
-    rules, make_room = victims.rules, partial(_Room, state, meters)
-    beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
+    strict, make_room = victims.rules.strict_budgets, partial(_Room, state, meters)
+    beyond = partial(state.snapshot.budgets.violating, strict=strict, evicts=victims.rules.evicts)
     # Take away all that may go; only nodes on which the preemptor then fits are left
     some = pods.units.any(axis=0)
     if not some.any():
@@ -161,20 +162,22 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         pods = pods.only(np.flatnonzero(fits))
         room = make_room(pods)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
-    violating = beyond(pods.rows, from_end=rules.strict_budgets)
+    violating = beyond(pods.rows, from_end=strict)
     evicted = _put_back(room, pods, violating, victims.leaving)
-    if rules.strict_budgets and (violating & evicted[:, None]).any():
+    if strict and (violating & evicted[:, None]).any():
         # Where that does not make the room it belongs to the most important, as kube-scheduler counts
         over = np.flatnonzero(beyond(pods.of(evicted)).any(axis=(0, 1)))
         there = pods.only(over)
         evicted[:, over] = _put_back(make_room(there), there, beyond(there.rows), victims.leaving)
         # Where that does not either, the node is no candidate
-        evicted[:, over[beyond(there.of(evicted[:, over])).any(axis=(0, 1))]] = False
+        still = beyond(there.of(evicted[:, over])).any(axis=(0, 1))
+        evicted[:, over[still]] = False
     column, step = np.divmod(np.flatnonzero(evicted.T), len(evicted))
-    rows, counts = pods.rows[step, :, column], not rules.strict_budgets
+    rows = pods.rows[step, :, column]
     is_pod = rows > 0
     nodes = pods.nodes[np.repeat(column, is_pod.sum(axis=1))]
-    return nodes, rows[is_pod], (violating[step, :, column] & counts)[is_pod], nodes
+    counted = violating[step, :, column] & (not strict)
+    return nodes, rows[is_pod], counted[is_pod], nodes
 
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
@@ -182,12 +185,11 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     room = _Room(state, meters, pods)
     # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
     fits = room.fits_beside()
-    forced = np.stack([fits & ~room.fits_beside(step, fits) for step in range(len(pods.rows))]) & pods.units
+    beside = [room.fits_beside(step, fits) for step in range(len(pods.rows))]
+    forced = fits & ~np.stack(beside) & pods.units
     # 2. A few more, the small sets first, and the least important units
     free = [np.flatnonzero(column)[::-1].tolist() for column in (pods.units & ~forced).T]
-    each = (
-        (at, some) for size in range(_SMALL + 1) for at in range(len(free)) for some in combinations(free[at], size)
-    )
+    each = ((at, some) for size in range(_SMALL + 1) for at, few in enumerate(free) for some in combinations(few, size))
     chosen = list(islice(each, _MOST_SETS))
     columns = np.array([column for column, _ in chosen], np.intp)
     going = forced[:, columns]
@@ -200,20 +202,19 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     of, step = np.nonzero((sets.units & enough).T)
     rows = sets.rows[step, :, of]
     is_pod = rows > 0
-    of, nobody = np.repeat(of, is_pod.sum(axis=1)), np.zeros(np.count_nonzero(is_pod), np.bool_)
-    return sets.nodes[of], rows[is_pod], nobody, state.snapshot.nodes.rows + of
+    of = np.repeat(of, is_pod.sum(axis=1))
+    return sets.nodes[of], rows[is_pod], np.zeros(len(of), np.bool_), state.snapshot.nodes.rows + of
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
-    """Put the units back, those beyond a budget first, those going anyway last; who has to go."""
-    units = pods.units
+    """Put the units back, those beyond a budget first, those `leaving` last; returns who has to go."""
+    units, columns = pods.units, np.arange(len(pods.nodes))
     kept, beyond = np.zeros(units.shape, np.bool_), np.asarray(violating.any(axis=1))
     turn = (~beyond).view(np.int8)
     if leaving is not None:
         turn[leaving[pods.rows[:, 0]]] = 2
     if pods.core is not None:
         turn = np.maximum(turn, np.take_along_axis(turn, pods.core, axis=0))
-    columns = np.arange(units.shape[1])
     for number in range(turn.min(initial=2), turn.max(initial=0) + 1):
         phase = units & (turn == number)
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
@@ -225,30 +226,31 @@ def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | N
 
 
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:
-    """The nodes (rows) whose domains can be cleared, and the pods elsewhere that may go for it.
+    """The nodes (rows) whose domains can be cleared, the most promising first, and the pods elsewhere to go for it.
 
-    The most promising nodes come first. The pods are a row a node, 0 for no more; of too many the less important ones.
+    The pods are a row a node, 0 for no more; of too many the less important ones.
     """
-    pods, tables = state.snapshot.pods, []
-    rows = victims.rows
+    pods, rows, tables = state.snapshot.pods, victims.rows, []
     for counter in state.counters:
         over = (counter.beside - counter.limit)[nodes]
         # Whoever spread counts may matter once others are gone; of the rest what refuses a node
         if counter.reach is None or not (counter.stage == "spread" or (over > 0).any()):
             continue
         _, domains = counter.reach
-        adding = rows[counter.share(rows, pods.node[rows].astype(np.intp)) > 0]
+        share = counter.share(rows, pods.node[rows].astype(np.intp))
+        adding, share = rows[share > 0], share[share > 0]
         where = domains[pods.node[adding]]
         order = np.lexsort((-pods.start[adding], pods.priority[adding], where))
         adding, where = adding[order], where[order]
-        given = np.bincount(where, counter.share(adding, pods.node[adding].astype(np.intp)), domains.max(initial=0) + 1)
+        given = np.bincount(where, share[order], domains.max(initial=0) + 1)
         nodes = nodes[np.append(given, 0)[domains[nodes]] >= over]
         place = np.arange(len(where)) - np.searchsorted(where, where)
-        table, kept = np.zeros((len(given) + 1, _MOST_PODS), np.intp), place < _MOST_PODS
+        kept = place < _MOST_PODS
+        table = np.zeros((len(given) + 1, _MOST_PODS), np.intp)
         table[where[kept], place[kept]] = adding[kept]
         tables.append((domains, table))
-    empty = np.zeros((len(nodes), 0), np.intp)
-    elsewhere = np.concatenate([empty, *(table[domains[nodes]] for domains, table in tables)], axis=1)
+    found_by = [table[domains[nodes]] for domains, table in tables]
+    elsewhere = np.concatenate([np.zeros((len(nodes), 0), np.intp), *found_by], axis=1)
     elsewhere[pods.node[elsewhere] == nodes[:, None]] = 0
     # Each of them once, by name: the order of the input does not matter
     rank = np.zeros(pods.rows, np.intp)
@@ -258,6 +260,7 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) ->
     elsewhere = np.take_along_axis(elsewhere, np.argsort(rank[elsewhere], axis=1), axis=1)
     elsewhere[:, 1:][elsewhere[:, 1:] == elsewhere[:, :-1]] = 0
     # In a large cluster the nodes for which the least important ones and the fewest go
-    count, highest = np.count_nonzero(elsewhere, axis=1), pods.priority[elsewhere].max(axis=1, initial=-(2**31))
-    best = np.lexsort((nodes, count, highest))[:_MOST_CLEARED]
-    return nodes[best], elsewhere[best][:, elsewhere[best].any(axis=0)]
+    highest = pods.priority[elsewhere].max(axis=1, initial=-(2**31))
+    best = np.lexsort((nodes, np.count_nonzero(elsewhere, axis=1), highest))[:_MOST_CLEARED]
+    elsewhere = elsewhere[best]
+    return nodes[best], elsewhere[:, elsewhere.any(axis=0)]

@@ -1,7 +1,7 @@
 """What goes together: a pod by itself, or all members of a group on all nodes (docs/semantics.md D10).
 
-A group goes whole if its PodGroup or the policy says so. Then its members are one unit: it has one priority, and if one
-member may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit of its own.
+A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one priority: if one may
+not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit of its own.
 
 What a group has above its minimum may go one by one: its members of the highest indices are units of their own, at the
 group's priority. If the others go, these go, too.
@@ -27,13 +27,12 @@ _UNSAID = -(2**31) - 1
 
 
 class Units(NamedTuple):
-    """The groups that are no matter of single pods. Columns by pod row, if nothing else is said.
+    """Which pods go together, in columns by pod row.
 
-    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is the id of its group if
-    that goes whole but can spare the pod, else 0; None if no group has members above a minimum. `never` are the pods
-    whose group is never disrupted, None if there are none. `priority` is the group's for its members, else the pod's
-    own. `sizes` has the number of members on nodes by the id of the group. `by_policy` is how groups go that do not say
-    it themselves.
+    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is the id of a group that
+    goes whole but can spare the pod, else 0; None if no group can spare any. `never` are the pods whose group is never
+    disrupted, None if there are none. `priority` is the group's for its members, else the pod's own. `sizes` has the
+    members on nodes by the id of the group. `by_policy` is how groups go that do not say it themselves.
     """
 
     group: NDArray[np.int32]
@@ -44,9 +43,9 @@ class Units(NamedTuple):
     by_policy: GroupDisruption = GroupDisruption.GROUP
 
     def importance(self, member_index: NDArray[np.int32]) -> Ints:
-        """One number to order units: priority, groups, single pods, spared ones, size or index.
+        """One number to order units: priority, then groups, the larger first, single pods, and spared ones.
 
-        A larger group is more important, and of the spared ones the one of lower `member_index`.
+        Of the spared ones that of the lower `member_index` is more important.
         """
         sizes = np.minimum(self.sizes, _LARGEST)
         sizes[0] = -(1 << 28)
@@ -59,24 +58,24 @@ class Units(NamedTuple):
 
     @property
     def member_of(self) -> NDArray[np.int32]:
-        """The id of the pod's group if that goes whole, whether it can spare the pod or not; else 0."""
+        """The id of the pod's group if that goes whole, also if it can spare the pod; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
     def goes_with(self, rows: Rows) -> NDArray[np.int32]:
-        """If these pods go, the id of the group that each goes with, 0 for one by itself."""
+        """If these pods go, the id of the group that each goes with, else 0."""
         member_of = self.member_of[rows]
         return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
 
     def spread(self, marked: Mask) -> Mask:
-        """The marked pods, and all members of each group that goes whole with one of them."""
+        """The marked pods, and all members of groups that go whole with one of them."""
         return marked | self.groups_of(self.group[marked])[self.member_of]
 
     def kept_by(self, staying: Mask) -> Mask:
-        """The pods that stay because another member of their group is among those `staying`."""
+        """The pods that stay because others of their group are `staying`."""
         return self.groups_of(self.member_of[staying])[self.group] & ~staying
 
     def groups_of(self, ids: NDArray[np.int32]) -> Mask:
-        """By id of a group, whether it is among these, 0 never."""
+        """By id of a group, whether it is among these; 0 never is."""
         there = np.bincount(ids, minlength=len(self.sizes)) > 0
         there[0] = False
         return there
@@ -90,15 +89,15 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
     pods, policy = snapshot.pods, rules.policy
     if policy is None or not pods.grouped:
         return None
-    default = policy.groups.disruption
+    default, of_pod = policy.groups.disruption, pods.group[: pods.rows]
 
     def fate(key: GroupKey) -> int:
         if key == NO_GROUP:
             return 0
-        known = pods.grouped.objects.get(key)
-        says = known.goes_whole if known else None
         if default is GroupDisruption.NEVER:
             return _NEVER
+        known = pods.grouped.objects.get(key)
+        says = known.goes_whole if known else None
         whole = default is GroupDisruption.GROUP if says is None else says
         return _WHOLE if whole else 0
 
@@ -106,29 +105,26 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
         known = pods.grouped.objects.get(key)
         return _UNSAID if known is None or known.spec.priority is None else known.spec.priority
 
-    grouped, version = pods.groups_now(), pods.grouped.version
-    fates: NDArray[np.int8] = snapshot.table(("group fate", version, default), pods.groups, np.int8, fate)
-    fates = fates[: len(pods.groups)]
+    grouped, ids = pods.groups_now(), pods.groups
+    table = snapshot.table(("group fate", grouped.version, default), ids, np.int8, fate)
+    fates: NDArray[np.int8] = table[: len(ids)]
     if not fates[1:].any():
         return None
-    of_pod = pods.group[: pods.rows]
     whole = fates == _WHOLE
-    group = np.where(whole, np.arange(len(fates), dtype=np.int32), 0).astype(np.int32)[of_pod]
+    group = np.where(whole, np.arange(len(ids), dtype=np.int32), np.int32(0))[of_pod]
     group[pods.node[: pods.rows] < 0] = 0
-    group[0] = 0
     # The group's priority counts for its members; of a group that has none, the highest of them
-    said = snapshot.table(("group priority", version), pods.groups, np.int64, own_priority)[: len(fates)]
-    said = np.where(said == _UNSAID, grouped.highest[: len(fates)], said)
+    said = snapshot.table(("group priority", grouped.version), ids, np.int64, own_priority)[: len(ids)]
+    said = np.where(said == _UNSAID, grouped.highest[: len(ids)], said)
     priority = np.where(group > 0, said[group], pods.priority[: pods.rows])
-    never = (fates == _NEVER)[of_pod] if (fates == _NEVER).any() else None
-    units = Units(group, never, priority, np.where(whole, grouped.sizes[: len(fates)], 0), by_policy=default)
+    never, above = fates == _NEVER, None
     spared = _spared(snapshot, leaving)
     spared = spared[group[spared] > 0]
-    if not len(spared):
-        return units
-    core, above = group.copy(), np.zeros(len(group), np.int32)
-    core[spared], above[spared] = 0, group[spared]
-    return units._replace(group=core, above=above)
+    if len(spared):
+        above = np.zeros(len(group), np.int32)
+        above[spared], group[spared] = group[spared], 0
+    sizes = np.where(whole, grouped.sizes[: len(ids)], 0)
+    return Units(group, never[of_pod] if never.any() else None, priority, sizes, above, default)
 
 
 def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
@@ -138,15 +134,13 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
     if leaving is None or not len(spared):
         return spared
     going = np.flatnonzero(leaving & ~pods.terminating[: pods.rows])
-    parts = [spared]
-    for group in np.intersect1d(pods.group[going], pods.group[spared]).tolist():
-        members = pods.grouped.members(group)
+    touched = np.intersect1d(pods.group[going], pods.group[spared])
+    parts = [spared[~np.isin(pods.group[spared], touched)]]
+    for group in touched.tolist():
         key = pods.groups.values[group]
-        known = pods.grouped.objects.get(key) if key else None
-        assert known is not None
-        spared = spared[pods.group[spared] != group]
-        parts.append(np.array(pods.beyond(members.tolist(), known.minimum, set(going.tolist())), np.intp))
-    parts[0] = spared
+        assert key is not None
+        members, minimum = pods.grouped.members(group), pods.grouped.objects[key].minimum
+        parts.append(np.array(pods.beyond(members.tolist(), minimum, set(going.tolist())), np.intp))
     return np.sort(np.concatenate(parts))
 
 
