@@ -1,6 +1,6 @@
 """The preemption decision: which node, which victims, and why.
 
-Pure: no I/O, no clock of its own (`now` is seconds since the epoch), and the same input gives the same answer.
+Pure: no I/O, no clock (`now` is in seconds since the epoch), and the same input gives the same answer.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.extenders import Extender, call_extenders
@@ -35,9 +36,9 @@ _PLACED_TOGETHER = (
 )
 
 _MOST_LOOKS = 8
-"""How many candidates are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
+"""So many candidates are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
 _LOOKS_AT_NODES = 2000
-"""In a small cluster more sets of victims on several nodes are looked at: until so many nodes have been."""
+"""In a small cluster more sets of victims on several nodes are looked at, until so many nodes have been."""
 
 
 def decide(
@@ -55,13 +56,12 @@ def decide(
 ) -> Decision:
     """Decide for one preemptor over all nodes, in the steps of kube-scheduler's `Preempt`.
 
-    `exclusions` is a mask by pod row: these pods stay, whatever the rules say. `leaving` is another: these pods go
-    anyway, so they are reprieved last, whatever their importance. The extenders answer first, and `candidate_filter`
-    judges the candidates that remain; its codes of those it rejects are in `Decision.rejections`. On nodes `left_out`
-    the pod neither fits nor preempts. `evicted` is by pod row how often the pod's workload was evicted recently.
+    By pod row, the `exclusions` stay, whatever the rules say; those `leaving` go anyway, so they are reprieved last.
+    `evicted` is by pod row how often the pod's workload was evicted recently. The extenders answer first, then
+    `candidate_filter` judges the candidates that remain; its codes of those that it rejects are in
+    `Decision.rejections`. On nodes `left_out` the pod neither fits nor preempts.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
-    out = snapshot.nodes.rows_of(left_out)
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
     if preemptor.spec.scheduling_group and not incoming.grows:
@@ -71,7 +71,7 @@ def decide(
     )
     # 2. Where it fits, and what fails elsewhere (PreFilter and Filter).
     state = prefilter(snapshot, incoming)
-    failures = run_filters(state, out)
+    failures = run_filters(state, snapshot.nodes.rows_of(left_out))
     # 3. Whether it may preempt (PodEligibleToPreemptOthers), and has to.
     reason = why_not_eligible(snapshot, state.incoming, rules, failures, now)
     if reason or len(failures.fits):
@@ -82,58 +82,61 @@ def decide(
     candidates = find_victims(state, potential, nodes)
     # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
     candidates = call_extenders(extenders, preemptor, candidates)
-    rejections: frozenset[int] = frozenset()
-    if candidate_filter is not None and len(candidates.nodes):
-        rejected = candidate_filter(candidates)
-        candidates, rejections = candidates.only(rejected == 0), frozenset(rejected[rejected > 0].tolist())
+    rejections = set[int]()
+
+    def judge(candidates: Candidates) -> NDArray[np.int8]:
+        codes = np.zeros(len(candidates.nodes), np.int8)
+        if candidate_filter is not None and len(codes):
+            codes = candidate_filter(candidates)
+        rejections.update(codes[codes > 0].tolist())
+        return codes
+
+    candidates = candidates.only(judge(candidates) == 0)
     # 7. The best one (pickOneNodeForPreemption).
     if candidates.group.any() and (incoming.spread or incoming.affinity):
-        candidates, _ = _that_fit_afterwards(candidates, preemptor, potential)
+        candidates = _that_fit_afterwards(candidates, preemptor, potential)
     ranking = rank(candidates, rules, now, potential.costs)
     # 8. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
     if rules.across and not ranking.equally_good:
-        sets, looks = find_victims(state, potential, nodes, across=True), _LOOKS_AT_NODES // max(1, snapshot.nodes.rows)
-        looks = max(_MOST_LOOKS, looks)
-        candidates, codes = _that_fit_afterwards(sets, preemptor, potential, candidate_filter, looks)
+        sets = find_victims(state, potential, nodes, across=True)
+        looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))
+        candidates = _that_fit_afterwards(sets, preemptor, potential, candidate_filter and judge, looks)
         ranking = rank(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
-        rejections |= codes
-    return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
+    return Decision(state, failures, potential, ranking=ranking, rejections=frozenset(rejections))
 
 
 def _that_fit_afterwards(
     candidates: Candidates,
     preemptor: Pod,
     potential: PotentialVictims,
-    candidate_filter: CandidateFilter | None = None,
+    judge: CandidateFilter | None = None,
     looks: int = _MOST_LOOKS,
-) -> tuple[Candidates, frozenset[int]]:
-    """Each node's best candidate, from the first on that the filter lets stand and the pod fits on.
+) -> Candidates:
+    """Each node's best candidate, from the first on that the caller lets stand and the pod fits on.
 
     It has to fit without all victims: on other nodes they may mean more than the meters say. A member of a group that
     goes elsewhere may be whom the preemptor's affinity asks for, or leave a domain with fewer pods than the spread
-    allows. The codes are those of candidates that the filter rejects. After some looks only those are left that it has
-    not to judge and whose victims are all on their node.
+    allows. After so many looks only those are left that nobody has to judge and whose victims are all on their node.
     """
-    rejections, snapshot = set[int](), potential.snapshot
+    pods, names = potential.snapshot.pods, potential.snapshot.nodes.names
     for _ in range(looks if len(candidates.nodes) else 0):
         ranking = rank(candidates, potential.rules, potential.now, potential.costs)
+        first = ranking.equally_good[0]
         best = ranking.best_of_nodes()
-        of_nodes, top = candidates.only(best), int(np.count_nonzero(best[: ranking.equally_good[0]]))
-        codes = np.zeros(len(of_nodes.nodes), np.int8) if candidate_filter is None else candidate_filter(of_nodes)
-        rejections.update(codes[codes > 0].tolist())
+        of_nodes, top = candidates.only(best), int(np.count_nonzero(best[:first]))
+        codes = np.zeros(len(of_nodes.nodes), np.int8) if judge is None else judge(of_nodes)
         victims, node = of_nodes.victims_of(top), of_nodes.nodes[top]
-        alone = (snapshot.pods.node[victims] == node).all()
-        if codes[top] == 0 and (alone or fits_on(snapshot, preemptor, snapshot.nodes.names[node], without=victims)):
-            return of_nodes.only(codes == 0), frozenset(rejections)
+        alone = (pods.node[victims] == node).all()
+        if codes[top] == 0 and (alone or fits_on(potential.snapshot, preemptor, names[node], without=victims)):
+            return of_nodes.only(codes == 0)
         left = ~np.isin(candidates.nodes, of_nodes.nodes[codes > 0])  # what rejects the best of a node rejects others
-        left[ranking.equally_good[0]] = False
+        left[first] = False
         candidates = candidates.only(left)
-        if not len(candidates.nodes):
+        if not left.any():
             break
-    local = np.zeros(len(candidates.nodes), np.bool_)
-    if candidate_filter is None and len(candidates.nodes):
-        local = candidates.elsewhere() == 0
-    return candidates.only(local), frozenset(rejections)
+    if judge is not None or not len(candidates.nodes):
+        return candidates.only(np.zeros(len(candidates.nodes), np.bool_))
+    return candidates.only(candidates.elsewhere() == 0)
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
@@ -148,12 +151,9 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
         return ""
     if incoming.pod.spec.preemption_policy == "Never" and rules.policy is None:
         return "not eligible due to preemptionPolicy=Never."
-    if why_not := rules.why_not(incoming.pod, snapshot.classes, now):
+    if why_not := rules.why_not(incoming.pod, snapshot.classes, now) or incoming.beyond:
         return f"not eligible: {why_not}."
-    if incoming.beyond:
-        return f"not eligible: {incoming.beyond}."
-    nominated, pods = incoming.pod.status.nominated_node_name, snapshot.pods
-    node = snapshot.nodes.find(nominated) if nominated else None
+    pods, node = snapshot.pods, snapshot.nodes.find(incoming.pod.status.nominated_node_name)
     if node is None or (failures.code[node] > 0 and not failures.resolvable[node]):
         return ""
     # A victim on its way out makes room there; a policy's victims go by the Eviction API and are marked by it
@@ -169,22 +169,26 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: Rows = NO_PODS) -> list
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
     """
-    failures = run_filters(prefilter(snapshot, compile_pod(preemptor), without))
+    failures = _failures(snapshot, preemptor, without)
     return sorted(snapshot.nodes.names[row] for row in failures.fits)
 
 
 def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> bool:
     """Whether the pod fits on this one node, judged like `fits`; False for an unknown node."""
     row = snapshot.nodes.find(node)
-    return row is not None and bool(run_filters(prefilter(snapshot, compile_pod(preemptor), without)).code[row] == 0)
+    return row is not None and bool(_failures(snapshot, preemptor, without).code[row] == 0)
 
 
 def refusal_of(snapshot: Snapshot, preemptor: Pod, node: str) -> str:
     """Why the node never takes the pod, whoever leaves, in kube-scheduler's words; else empty."""
-    row, failures = snapshot.nodes.find(node), run_filters(prefilter(snapshot, compile_pod(preemptor)))
+    row, failures = snapshot.nodes.find(node), _failures(snapshot, preemptor)
     if row is None or failures.error or not failures.code[row]:
         return ""
     return "" if row in nodes_where_preemption_might_help(failures) else failures.reason(row)
+
+
+def _failures(snapshot: Snapshot, preemptor: Pod, without: Rows = NO_PODS) -> Failures:
+    return run_filters(prefilter(snapshot, compile_pod(preemptor), without))
 
 
 def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> list[DeviceId]:
@@ -204,19 +208,18 @@ def victims_needed(
     without: Rows = NO_PODS,
     evicted: Ints | None = None,
 ) -> Rows:
-    """Which of the pods in the rows `among` have to leave so that the pod fits on the node, in their order.
+    """Which of the pods `among` these rows have to leave so that the pod fits on the node, in their order.
 
-    Judged like `fits`, as if the pods in the rows `without` were gone. What goes together by the `rules` leaves or
-    stays together: if one of a group is among those that have `begun` to leave, the others have to. Of pods of equal
-    priority the costlier stay; `evicted` as in `decide`. If all of `among` are not enough, all of them.
+    Judged like `fits`. What goes together by the `rules` leaves or stays together: if one of a group has `begun` to
+    leave, the others have to. Of pods of equal priority the costlier stay; `evicted` is as for `decide`. If all are
+    not enough, all of them.
     """
     row = snapshot.nodes.find(node)
     if row is None:
         return among
-    incoming = compile_pod(preemptor)
+    incoming, needed = compile_pod(preemptor), NO_PODS
     state = prefilter(snapshot, incoming, without)
     victims = only_pods(snapshot, incoming, among, rules, evicted)
-    needed = NO_PODS
     if run_filters(state).code[row] != 0:
         across = rules is not None and rules.across
         candidates = find_victims(state, victims, np.array([row]), across=across)

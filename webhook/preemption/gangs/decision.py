@@ -1,13 +1,13 @@
-"""The decision for a gang: where its members go together, and who has to go for them (docs/semantics.md D12).
+"""The decision for a gang: where its members go together, and who goes for them (docs/semantics.md D12).
 
-Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes for a part of a gang.
+Pure, like the decision for one pod: no I/O, no clock. Nobody goes for a part of a gang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,12 +25,12 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, pot
 from webhook.preemption.victims.rules import Rules, VictimReason
 
 _FEW_UNITS = 64
-"""With at most so many units all sets are searched. With more, what is found member by member is made smaller."""
+"""Of at most so many units sets are searched. With more, what is found member by member is made smaller."""
 _FEW_PODS = 1000
 _TRIES, _TRIES_ALIKE = 400, 1000
-"""How often units are put back on trial; members that are alike and only use up resources take no placement for it."""
+"""How often units are put back on trial. Members alike that only use up resources take no placement for it."""
 _MOST_DOMAINS = 16
-"""At most so many domains of a topology are searched for room: the most promising ones."""
+"""So many domains of a topology are searched for room: the most promising ones."""
 
 
 class Placement(NamedTuple):
@@ -43,10 +43,10 @@ class Placement(NamedTuple):
 class GangDecision(NamedTuple):
     """What becomes of a gang.
 
-    `placements` has the members that are placed together. If that cannot be, it is empty and `reason` says why. The
-    members have room once the `victims` are gone, and the pods that were `leaving` anyway. Those of the most important
-    unit come first. `price` is what they cost. `grounds` says for each victim, by `namespace/name`, which rule lets it
-    go. `outside` are the nodes that are not in the domain of a topology.
+    `placements` has the members that are placed together; if it is empty, `reason` says why. They have room once the
+    `victims` are gone, and the pods that were `leaving` anyway. Victims of the most important unit come first. `price`
+    is what they cost. `grounds` says by `namespace/name` which rule lets a victim go. `outside` are the nodes that are
+    not in the domain of a topology.
     """
 
     gang: Gang
@@ -77,10 +77,10 @@ def decide_gang(
 ) -> GangDecision:
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
-    `exclusions` are pods that may not go whatever the rules say, by pod row. The pods in the rows `leaving` count as
-    gone. On the nodes `left_out` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted
-    recently. With `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a member
-    that cannot be read.
+    By pod row, the `exclusions` may not go, whatever the rules say. The pods in the rows `leaving` count as gone.
+    Nobody is placed on the nodes `left_out`. `evicted` is by pod row how often the pod's workload was evicted recently.
+    With `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a member that
+    cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
@@ -94,7 +94,7 @@ def decide_gang(
 
 
 _Solution = tuple[Sequence[Unit], Sequence[Placed]]
-"""Units whose removal makes room, and where the members go then."""
+"""Units that make room, and where the members go then."""
 
 
 @dataclass
@@ -122,8 +122,7 @@ class _Decision:
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
-        potential = self._potential(exclusions, evicted)
-        units = EvictionUnits(potential, self._keeps_budgets)
+        units = EvictionUnits(self._potential(exclusions, evicted), self._keeps_budgets)
         best, where = None, left_out
         for outside in self._promising(domains, units):
             solution = self._room(outside, units)
@@ -136,16 +135,16 @@ class _Decision:
 
     def _why_not(self) -> str:
         """Why the gang may not preempt; empty if it may."""
-        if self._rules.policy is None and any(pod.spec.preemption_policy == "Never" for pod in self._gang.waiting):
-            return "not eligible due to preemptionPolicy=Never."
-        classes = self._trial.snapshot.classes
-        silent = (why for pod in self._gang.waiting if (why := self._rules.why_not(pod, classes, self._now)))
-        if why_not := next(silent, ""):
-            return f"not eligible: {why_not}."
+        for pod in self._gang.waiting:
+            if self._rules.policy is None and pod.spec.preemption_policy == "Never":
+                return "not eligible due to preemptionPolicy=Never."
+            if why_not := self._rules.why_not(pod, self._trial.snapshot.classes, self._now):
+                return f"not eligible: {why_not}."
         if shared := self._shared_claim():
             return f"not eligible: several of its pods share the claim {shared}, which has no devices yet."
+        placer = Placer(self._trial, NO_PODS)
         for shape in self._shapes:
-            state, failures = Placer(self._trial, NO_PODS).look(shape, NO_PODS)
+            state, failures = placer.look(shape, NO_PODS)
             if failures.error:
                 return f"error: {failures.error}"
             if state.incoming.beyond:
@@ -153,64 +152,57 @@ class _Decision:
         return ""
 
     def _shared_claim(self) -> str:
-        """A claim that several members name and has no devices yet: it would bind them together."""
+        """A claim without devices yet that several members name: it would bind them together."""
         claims, seen = self._trial.snapshot.device_claims.claims, set[str]()
         for pod in self._gang.waiting:
-            for entry in pod.spec.resource_claims or ():
-                key = f"{pod.metadata.namespace}/{entry.get('resourceClaimName')}"
+            names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims or ()]
+            for name in filter(None, names):
+                key = f"{pod.metadata.namespace}/{name}"
                 known = claims.get(key)
-                if entry.get("resourceClaimName") and (known is None or known.status.allocation is None):
-                    if key in seen:
-                        return key
-                    seen.add(key)
+                if known is not None and known.status.allocation is not None:
+                    continue
+                if key in seen:
+                    return key
+                seen.add(key)
         return ""
 
     def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:
         """The pods that may go, whichever member they go for. No member of the gang may go."""
-        snapshot = self._trial.snapshot
+        snapshot, rules = self._trial.snapshot, self._rules
         leaving = np.zeros(snapshot.pods.rows, np.bool_)
         leaving[self._leaving] = True
-        shapes = self._shapes if self._rules.pairs is not None else self._shapes[:1]
-        by_shape = [
-            potential_victims(
-                snapshot,
-                shape.incoming,
-                self._rules,
-                self._now,
-                exclusions=exclusions,
-                leaving=leaving,
-                evicted=evicted,
-            )
-            for shape in shapes
-        ]
-        code = by_shape[0].code
-        for other in by_shape[1:]:
+        shapes = self._shapes if rules.pairs is not None else self._shapes[:1]
+        judge = partial(potential_victims, exclusions=exclusions, leaving=leaving, evicted=evicted)
+        first, *others = [judge(snapshot, shape.incoming, rules, self._now) for shape in shapes]
+        code = first.code
+        for other in others:
             code = np.where(code == Exclusion.NONE, other.code, code)
-        own = snapshot.pods.groups.find(self._gang.key) or 0
-        code[(snapshot.pods.group[: len(code)] == own) & (code == Exclusion.NONE) & (own > 0)] = Exclusion.OWN_GROUP
-        code[leaving & (code == Exclusion.NONE)] = Exclusion.EXCLUDED
-        potential = by_shape[0]._replace(code=code, leaving=None)
-        if self._keeps_budgets and not self._rules.strict_budgets and len(snapshot.budgets):
-            exhausted, _ = snapshot.budgets.refused(potential.rows, strict=True, evicts=self._rules.evicts)
+        may_go = code == Exclusion.NONE
+        code[may_go & leaving] = Exclusion.EXCLUDED
+        if own := snapshot.pods.groups.find(self._gang.key):
+            code[may_go & (snapshot.pods.group[: len(code)] == own)] = Exclusion.OWN_GROUP
+        potential = first._replace(code=code, leaving=None)
+        if self._keeps_budgets and not rules.strict_budgets and len(snapshot.budgets):
+            exhausted, _ = snapshot.budgets.refused(potential.rows, strict=True, evicts=rules.evicts)
             potential.exclude_by_budget(exhausted)
         return potential
 
     def _domains(self, left_out: Rows) -> Iterator[Rows]:
         """For each domain that may have all members, bound ones too, the nodes outside (rows)."""
-        nodes = self._trial.snapshot.nodes
-        if not self._gang.topology_keys:
+        nodes, keys = self._trial.snapshot.nodes, self._gang.topology_keys
+        if not keys:
             yield left_out
             return
         known = nodes.known()
-        labels = np.stack([nodes.label(key)[known] for key in self._gang.topology_keys])
+        labels = np.stack([nodes.label(key)[known] for key in keys])
         usable = (labels >= 0).all(axis=0)
         for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
-            inside = known[usable & (labels == domain[:, None]).all(axis=0)]
+            inside = known[(labels == domain[:, None]).all(axis=0)]
             if np.isin(self._gang.secured, inside).all():
                 yield np.union1d(left_out, np.setdiff1d(known, inside)).astype(np.intp)
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
-        """The domains to look at. If there are many, those with the most room once all pods are gone that may go."""
+        """The domains to look at: of many those with the most room once all pods are gone that may go."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
 
@@ -221,22 +213,23 @@ class _Decision:
         return sorted(domains, key=room, reverse=True)[:_MOST_DOMAINS]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
-        """The cheapest room that is found if nobody is placed `outside`: member by member, then with fewer units."""
-        placer, need = Placer(self._trial, outside), self._gang.missing
-        looks = [placer.look(shape, self._leaving) for shape in self._shapes]
+        """The cheapest room found with nobody placed `outside`: member by member, then with fewer units."""
+        placer, need, leaving = Placer(self._trial, outside), self._gang.missing, self._leaving
+        looks = [placer.look(shape, leaving) for shape in self._shapes]
         members, local = self._like_members(*looks[0]), all(state.is_local for state, _ in looks)
         alike = local and len(looks) == 1
 
         def placed_without(gone: Rows) -> list[Placed] | None:
-            return placer.place(self._shapes, need, np.union1d(self._leaving, gone).astype(np.intp))
+            return placer.place(self._shapes, need, np.union1d(leaving, gone).astype(np.intp))
 
         def fits(gone: Rows) -> bool:
             return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
         # Several of many members find their nodes at a time. The last ones are decided for one by one.
-        evictions = VictimsSoFar(units, self._leaving)
-        in_turn = placer.in_turn(self._shapes, need, self._leaving, evictions)
-        chosen = None if in_turn is None else list(evictions.chosen.values())
+        evictions = VictimsSoFar(units, leaving)
+        in_turn = placer.in_turn(self._shapes, need, leaving, evictions)
+        going = list(evictions.chosen.values())
+        chosen = None if in_turn is None else going
         usable = self._units_that_help(looks, units)
         if usable is not None:
             fewer = fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
@@ -248,7 +241,7 @@ class _Decision:
             return None
         placed = placed_without(rows_of(chosen))
         if placed is None:  # what holds a port beside a victim holds it still, and a member may need a later victim
-            return ([*evictions.chosen.values()], in_turn) if local and in_turn else None
+            return (going, in_turn) if local and in_turn else None
         return chosen, placed
 
     def _like_members(self, state: PreFilterState, failures: Failures) -> LikeMembers:
@@ -258,30 +251,36 @@ class _Decision:
     def _units_that_help(
         self, looks: Sequence[tuple[PreFilterState, Failures]], units: EvictionUnits
     ) -> list[Unit] | None:
-        """The units with a pod on a node where evicting may help a member; None if there are many of them."""
+        """The units with a pod on a node where evicting may help a member; None if there are many."""
         rows = units.victims.rows
         if all(state.is_local for state, _ in looks):  # else pods elsewhere may be in the way
             nodes = np.concatenate([_nodes_to_use(failures) for _, failures in looks])
             rows = rows[np.isin(self._trial.snapshot.pods.node[rows], nodes)]
-        helping = units.among(rows) if len(rows) <= _FEW_PODS else None
-        return helping if helping is not None and len(helping) <= _FEW_UNITS else None
+        if len(rows) > _FEW_PODS:
+            return None
+        helping = units.among(rows)
+        return helping if len(helping) <= _FEW_UNITS else None
 
     def _answer(self, solution: _Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
         snapshot, (chosen, placed) = self._trial.snapshot, solution
         names = snapshot.nodes.names
         ordered = sorted(chosen, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
-        group_of = {row: unit.group for unit in ordered if unit.group for row in unit.rows}
-        rows = list(dict.fromkeys(chain.from_iterable(unit.rows for unit in ordered)))
-        victims = victims_in(snapshot, np.array(rows, np.intp), [group_of.get(row, 0) for row in rows])
-        reasons = map(units.victims.reason, rows) if units is not None else ()
-        return GangDecision(
+        group_of: dict[int, int] = {}
+        for unit in ordered:
+            for row in unit.rows:
+                group_of[row] = group_of.get(row) or unit.group
+        rows = list(group_of)
+        victims = victims_in(snapshot, np.array(rows, np.intp), list(group_of.values()))
+        decision = GangDecision(
             gang=self._gang,
             placements=tuple(Placement(pod, names[node]) for pod, node in placed),
             victims=tuple(victims),
-            price=units.price(chosen) if units is not None else Price(),
-            grounds=dict(zip((victim.key for victim in victims), reasons, strict=True)),
             outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),
         )
+        if units is None:
+            return decision
+        grounds = {victim.key: units.victims.reason(row) for victim, row in zip(victims, rows, strict=True)}
+        return decision._replace(price=units.price(chosen), grounds=grounds)
 
 
 def _nodes_to_use(failures: Failures) -> Rows:
@@ -290,7 +289,7 @@ def _nodes_to_use(failures: Failures) -> Rows:
 
 
 def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
-    """The shapes in the order in which they are placed: if all are needed, the one that asks for most comes first."""
+    """The shapes as they are placed: if all members are needed, the one that asks for most comes first."""
     if len(gang.waiting) > gang.missing:
         return list(shapes)
     return sorted(shapes, key=lambda shape: sorted(shape.incoming.amounts.items()), reverse=True)

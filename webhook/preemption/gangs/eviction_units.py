@@ -1,7 +1,7 @@
 """What may go for a gang, as units, what a set of them costs, and fewer and cheaper ones, found by trying.
 
-`fits` says whether the members have room once the pods in some rows are gone. Each answer may take a placement, so the
-number of tries is bounded (docs/semantics.md D12).
+`fits` says whether the members have room once the pods in some rows are gone. An answer may take a placement, so
+tries are bounded (docs/semantics.md D12).
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 
 
 class Price(NamedTuple):
-    """What a set of units costs, by the keys of `RANKING` in their order; the lower is the better (a test holds it).
+    """What a set of units costs, by the keys of `RANKING` in their order; lower is better (a test holds it).
 
     `highest_priority` and `priority_sum` take each pod at the priority that counts for it. A priority may be negative,
-    so `victims` stands before the sum. `costs` is what the policy counts beyond priority, key by key
-    (`victims.costs`).
+    so `victims` stands before the sum. `costs` is what the policy counts beyond priority (`victims.costs`).
     """
 
     violations: int = 0
@@ -39,8 +38,8 @@ class Price(NamedTuple):
 class Unit(NamedTuple):
     """Pods, by row, that go together.
 
-    `group` is the id of the group if it goes whole. `spared_by` is the id of the group that can spare this pod, else 0:
-    if that group goes, so does the pod.
+    `group` is the id of a group that goes whole, else 0. `spared_by` is that of the group that can spare this pod,
+    else 0: if that goes, so does the pod.
     """
 
     rows: tuple[int, ...]
@@ -50,7 +49,7 @@ class Unit(NamedTuple):
 
 
 class EvictionUnits(NamedTuple):
-    """The units that may go for a gang. With `keeps_budgets` no set of units may violate a budget."""
+    """The units that may go for a gang. With `keeps_budgets` no set of them may violate a budget."""
 
     victims: PotentialVictims
     keeps_budgets: bool
@@ -63,25 +62,22 @@ class EvictionUnits(NamedTuple):
     def among(self, rows: Rows) -> list[Unit]:
         """The units of the pods in these rows that may go, the most important first.
 
-        What comes first: the higher priority, a group, a single pod that no group spares, the larger group, the higher
+        First comes the higher priority, then a group, a single pod that no group spares, the larger group, the higher
         costs, the earlier start.
         """
-        may_go = rows[self.victims.code[rows] == Exclusion.NONE]
-        units, pods = self.victims.units, self.snapshot.pods
-        groups: dict[int, Unit] = {}
-        singles: list[Unit] = []
-        for row in may_go.tolist():
+        victims, members = self.victims, self.snapshot.pods.grouped.members
+        units, made = victims.units, dict[tuple[int, int], Unit]()
+        for row in rows[victims.code[rows] == Exclusion.NONE].tolist():
             group = int(units.group[row]) if units is not None else 0
             above = int(units.above[row]) if units is not None and units.above is not None else 0
-            priority = self.victims.priority_of(row)
             if not group:
-                singles.append(Unit((row,), priority, spared_by=above))
-            elif group not in groups:
-                groups[group] = Unit(tuple(pods.grouped.members(group).tolist()), priority, group)
-        return self.by_importance([*groups.values(), *singles])
+                made[row, 0] = Unit((row,), victims.priority_of(row), spared_by=above)
+            elif (0, group) not in made:
+                made[0, group] = Unit(tuple(members(group).tolist()), victims.priority_of(row), group)
+        return self.by_importance(made.values())
 
     def by_importance(self, chosen: Iterable[Unit]) -> list[Unit]:
-        """Units, the most important first, as `among` orders them."""
+        """Units in the order of `among`."""
         return sorted(chosen, key=self._importance)
 
     def price(self, chosen: Iterable[Unit]) -> Price:
@@ -90,30 +86,32 @@ class EvictionUnits(NamedTuple):
         if not units:
             return Price()
         groups = {unit.group for unit in units if unit.group}
-        with_groups = [unit for unit in units if unit.spared_by not in groups]
-        rows = rows_of(with_groups)
+        # Whom a group can spare is among the rows of that group
+        units = [unit for unit in units if unit.spared_by not in groups]
+        rows = rows_of(units)
         return Price(
             violations=int(np.count_nonzero(self.beyond_budget(rows))),
-            highest_priority=max(unit.priority for unit in with_groups),
+            highest_priority=max(unit.priority for unit in units),
             groups=len(groups),
             victims=len(rows),
-            priority_sum=sum(unit.priority * len(unit.rows) for unit in with_groups),
+            priority_sum=sum(unit.priority * len(unit.rows) for unit in units),
             costs=self.costs(rows),
         )
 
     def costs(self, rows: Sequence[int] | Rows) -> tuple[float, ...]:
-        """What the policy counts beyond priority if these pods go, key by key; empty if nothing."""
+        """What the policy counts beyond priority if these pods go, key by key."""
         counted = self.victims.costs
         if counted is None:
             return ()
         pods, together = np.asarray(rows, np.intp), np.zeros(len(rows), np.intp)
-        set_ = Candidates.on_nodes(self.snapshot, together, pods, together > 0)
-        return tuple(float(column[0]) for column in counted.totals(set_, self.victims.now))
+        candidate = Candidates.on_nodes(self.snapshot, together, pods, together > 0)
+        return tuple(float(column[0]) for column in counted.totals(candidate, self.victims.now))
 
     def beyond_budget(self, rows: Rows) -> Mask:
         """Which of the pods go beyond a budget, as the rules count, if all of these go."""
         rules, together = self.victims.rules, np.zeros(len(rows), np.int64)
-        return self.snapshot.budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
+        violating = self.snapshot.budgets.violating
+        return violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
 
     def _importance(self, unit: Unit) -> tuple[int, int, int, tuple[float, ...], float, str]:
         pods, row = self.snapshot.pods, unit.rows[0]
@@ -131,7 +129,7 @@ class _SpentError(Exception):
 def fewer_units(
     units: Sequence[Unit], prices: EvictionUnits, fits: Callable[[Rows], bool], tries: int
 ) -> list[Unit] | None:
-    """Some units that make room, as cheap as is found; None if all together make none. The most important are first.
+    """Units that make room, as cheap as is found; None if all make none. The most important `units` come first.
 
     Each stays that is not needed for the room. Then one or two that go are exchanged for another one, or for none, as
     long as that is cheaper.
@@ -157,11 +155,13 @@ def fewer_units(
 
     going: list[Unit] | None = None
     with contextlib.suppress(_SpentError):
-        going = list(units) if are_enough(units) else None
-        for unit in units if going else ():
-            without = [other for other in going or () if other is not unit]
+        if not are_enough(units):
+            return None
+        going = list(units)
+        for unit in units:
+            without = [other for other in going if other is not unit]
             going = without if are_enough(without) else going
-        while going and (instead := cheaper(going)) is not None:
+        while (instead := cheaper(going)) is not None:
             going = instead
     return None if going and prices.keeps_budgets and prices.price(going).violations else going
 
@@ -172,9 +172,9 @@ def rows_of(units: Iterable[Unit]) -> Rows:
 
 
 class LikeMembers:
-    """`need` members alike that use up only resources, on some nodes (rows); `state` is that of one of them.
+    """`need` members alike that only use up resources, on some nodes (rows); `state` is that of one.
 
-    What is free on a node says how many of them fit there.
+    What is free on a node says how many fit there.
     """
 
     def __init__(self, state: PreFilterState, nodes: Rows, need: int) -> None:
@@ -187,13 +187,13 @@ class LikeMembers:
         self._place[nodes] = np.arange(len(nodes))
 
     def room_without(self, rows: Rows) -> int:
-        """How many members fit once the pods in these rows are gone; no more than are needed count on one node."""
+        """How many members fit once the pods in these rows are gone; on one node at most as many as are needed."""
         free = self._free.copy()
         np.add.at(free, *self._freed_by(rows))
         return int(self._fitting(free).sum())
 
     def spared(self, units: Iterable[Unit]) -> list[Unit]:
-        """The units that are needed; the most important one is the first that may stay."""
+        """The units that are needed; the most important one may stay first."""
         chosen, free = list(units), self._free.copy()
         freed = [self._freed_by(np.array(unit.rows, np.intp)) for unit in chosen]
         for places, shares in freed:
@@ -206,18 +206,20 @@ class LikeMembers:
             less = free[there]
             np.subtract.at(less, np.searchsorted(there, places), shares)
             now = self._fitting(less)
-            if unit.group not in depended_on and fits.sum() - fits[there].sum() + now.sum() >= self._need:
-                free[there], fits[there] = less, now
-            else:
+            left = fits.sum() - fits[there].sum() + now.sum()
+            if unit.group in depended_on or left < self._need:
                 needed.append(unit)
+            else:
+                free[there], fits[there] = less, now
         return needed
 
     def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
         """What these pods (rows) free: the places of their nodes, and a row of amounts for each."""
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
-        shares = [counter.share(rows[here], nodes[here]) for counter in self.state.counters]
-        return self._place[nodes[here]], np.stack(shares, axis=1)
+        rows, nodes = rows[here], nodes[here]
+        shares = [counter.share(rows, nodes) for counter in self.state.counters]
+        return self._place[nodes], np.stack(shares, axis=1)
 
     def _fitting(self, free: Ints) -> Ints:
         """How many members fit on each node."""

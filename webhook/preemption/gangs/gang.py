@@ -1,7 +1,7 @@
 """Which pods wait together, how many of them are needed, and what holds them up (docs/semantics.md D12).
 
-A group with a minimum is a gang: its members are of use only together. Bound members stay where they are. As many of
-the waiting members are placed together as are missing to the minimum.
+A group with a minimum is a gang: its members are of use only together. Bound members stay where they are. Of the
+waiting members as many are placed together as the minimum lacks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 class Gang(NamedTuple):
     """A group of which members wait for a node.
 
-    `waiting` are those that may be placed now, in the order in which they are placed. `gated` is the number of those
-    that scheduling gates hold back. The others have nodes, `secured` by row: they are bound and not leaving, or were
-    nominated together before. All members have to be on nodes with the same value of each label in
-    `topology_keys`. The victims' priorities are lower than `priority`.
+    `waiting` are those that may be placed now, in their order. `gated` is the number of those that scheduling gates
+    hold back. The others have nodes, `secured` by row: they are bound and not leaving, or nominated together before.
+    All members have to be on nodes with the same value of each label in `topology_keys`. The victims' priorities are
+    lower than `priority`.
     """
 
     key: GroupKey
@@ -38,7 +38,7 @@ class Gang(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many members are to be placed together: as many as the minimum lacks. If it lacks none, one at a time."""
+        """How many members are to be placed together: as many as the minimum lacks, else one at a time."""
         return max(1, self.minimum - len(self.secured))
 
     @property
@@ -47,34 +47,32 @@ class Gang(NamedTuple):
         lacking = self.missing - len(self.waiting)
         if lacking <= 0:
             return ""
-        needed = f"{self.key} needs {self.minimum} pods"
-        there = f"{len(self.secured)} are bound and {len(self.waiting)} wait"
+        bound, waiting = len(self.secured), len(self.waiting)
+        text = f"{self.key} needs {self.minimum} pods: {bound} are bound and {waiting} wait"
         if self.gated >= lacking:
-            return f"{needed}: {there}, and {self.gated} are held back by scheduling gates"
-        return f"{needed}: {there}, so {lacking} more have to come"
+            return f"{text}, and {self.gated} are held back by scheduling gates"
+        return f"{text}, so {lacking} more have to come"
 
 
 def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
-    """Whether the pod waits to be placed together with others of its group, and not by itself."""
-    key = group_of(pod)
+    """Whether the pod waits to be placed together with others of its group."""
     if pod.spec.node_name:
         return False
+    key = group_of(pod)
     return key.source == POD_GROUP or _minimum(snapshot, key, (pod,)) > 1
 
 
 def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[str] = ()) -> Gang:
     """The gang of these pods: all members of one group that wait for a node, gated ones included.
 
-    Further members are `nominated` to these nodes and count like those that are bound.
-
-    The PodGroup's priority counts if it has one, else the lowest of the waiting members. Raises ClusterError for a
-    priority that is no int32.
+    Further members are `nominated` to these nodes and count like those that are bound. The PodGroup's priority counts
+    if it has one, else the lowest of the waiting members. Raises ClusterError for a priority that is no int32.
     """
     members = sorted(pending, key=lambda pod: (-priority_of(pod), index_of(pod), key_of(pod)))
-    key = group_of(members[0])
-    known = snapshot.pods.grouped.objects.get(key)
-    group = snapshot.pods.groups.find(key)
-    rows = snapshot.pods.grouped.members(group) if group else np.zeros(0, np.intp)
+    key, pods = group_of(members[0]), snapshot.pods
+    known = pods.grouped.objects.get(key)
+    on_nodes = pods.grouped.members(pods.groups.find(key) or 0)
+    bound = pods.node[on_nodes[~pods.terminating[on_nodes]]]
     waiting = tuple(pod for pod in members if not pod.spec.scheduling_gates)
     own = known.spec.priority if known else None
     return Gang(
@@ -84,15 +82,12 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
         topology_keys=known.topology_keys if known else (),
         waiting=waiting,
         gated=len(members) - len(waiting),
-        secured=np.append(
-            snapshot.pods.node[rows[~snapshot.pods.terminating[rows]]].astype(np.intp),
-            snapshot.nodes.rows_of(nominated),
-        ).astype(np.intp),
+        secured=np.append(bound, snapshot.nodes.rows_of(nominated)).astype(np.intp),
     )
 
 
 def _minimum(snapshot: Snapshot, key: GroupKey, members: Iterable[Pod]) -> int:
     """How many members the group needs: by its PodGroup or what its pods say, else 1."""
     known = snapshot.pods.grouped.objects.get(key)
-    said = known.minimum if known else max(map(minimum_said_by, members), default=0)
+    said = known.minimum if known else max(map(minimum_said_by, members))
     return max(1, said)

@@ -1,12 +1,12 @@
-"""The waiting members of a gang on nodes, one after the other, each as the filters let it (docs/semantics.md D12).
+"""The waiting members of a gang on nodes, one after the other, as the filters let them (docs/semantics.md D12).
 
-Every member is a preemptor of its own: it goes where it costs least beside what is paid already, with the members
-before it placed and the victims so far gone.
+Every member is a preemptor: it goes where it costs least, with the members before it placed and the victims so far
+gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 import msgspec
@@ -23,10 +23,10 @@ from webhook.preemption.filters.filtering import (
     prefilter,
     run_filters,
 )
-from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit, rows_of
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.ranking import rank
-from webhook.preemption.snapshot.columns import Rows
+from webhook.preemption.snapshot.columns import Rows, grown
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -41,17 +41,16 @@ _LOOKS = 3000
 """How often a placer looks for another node."""
 _NO_POD = "a member of a gang"  # no pod has such a name
 _SHARE = 4
-"""Room is made for one of so many members that are left at a time: with 4, for a quarter of them."""
+"""Room is made for one of so many that are left at a time: with 4, for a quarter."""
 
 
 class TrialPlacement:
-    """The waiting members of a gang in a snapshot: every one has a row, none a nomination, until the trial ends."""
+    """The waiting members of a gang in a snapshot: until the trial ends each has a row and none a nomination."""
 
-    def __init__(self, snapshot: Snapshot, members: Iterable[Pod]) -> None:
-        self.snapshot, self._pods = snapshot, snapshot.pods
-        self._members = tuple(members)
-        known = ((pod, self._pods.find(pod.metadata.namespace, pod.metadata.name)) for pod in self._members)
-        self._known = [pod for pod, row in known if row is not None]
+    def __init__(self, snapshot: Snapshot, members: Sequence[Pod]) -> None:
+        self.snapshot, self._pods, self._members = snapshot, snapshot.pods, members
+        places = [self._pods.find(pod.metadata.namespace, pod.metadata.name) for pod in members]
+        self._are_known = [row is not None for row in places]
 
     def __enter__(self) -> Self:
         for pod in self._members:
@@ -59,15 +58,15 @@ class TrialPlacement:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pod in self._members:
+        for pod, known in zip(self._members, self._are_known, strict=True):
             self.snapshot.release_devices(_of_trial(pod), pod.metadata.namespace)
-            if pod in self._known:
+            if known:
                 self._pods.put(pod)
             else:
                 self._pods.remove(pod.metadata.namespace, pod.metadata.name)
 
     def put_on(self, pod: Pod, node: int, devices: Collection[DeviceId] = ()) -> None:
-        """Let the member be on this node (row), with these devices, which give way to nobody."""
+        """Let the member be on this node (row), with these devices, which it gives to nobody."""
         self._put(pod, self.snapshot.nodes.names[node])
         if devices:
             nobody = ClaimConsumer(resource="pods", name=_NO_POD, uid=_NO_POD)
@@ -79,11 +78,9 @@ class TrialPlacement:
         self.snapshot.release_devices(_of_trial(pod), pod.metadata.namespace)
 
     def padded(self, column: NDArray[Kind] | None) -> NDArray[Kind] | None:
-        """A column by pod row that was made before the trial, with entries for the members."""
-        if column is None or len(column) >= self._pods.rows:
-            return column
-        padded: NDArray[Kind] = np.append(column, np.zeros(self._pods.rows - len(column), column.dtype))
-        return padded
+        """A column by pod row from before the trial, with entries for the members."""
+        more = 0 if column is None else self._pods.rows - len(column)
+        return column if column is None or more <= 0 else grown(column, self._pods.rows)
 
     def _put(self, pod: Pod, node: str) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name=node, scheduling_gates=None)
@@ -101,9 +98,8 @@ class MemberShape(NamedTuple):
 def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[MemberShape]:
     """The waiting members by what they ask for, in their order.
 
-    With `by_labels` labels tell them apart in any case, else only if some pod may be bound to others by labels. Labels
-    that number the members never tell them apart.
-    Raises ClusterError for a member that cannot be read.
+    With `by_labels` labels always tell them apart, else only if labels may bind some pod to others. Labels that number
+    the members never do. Raises ClusterError for a member that cannot be read.
     """
     alike: dict[tuple[Hashable, ...], list[Pod]] = {}
     by_labels |= len(snapshot.pods.anti.used()) > 1
@@ -114,30 +110,27 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
         made = sorted((at_creation(pod.metadata).labels or {}).items()) if by_labels else []
         key = shape_of(pod, labels), *(pair for pair in made if pair[0] not in INDEX_LABELS)
         alike.setdefault(key, []).append(pod)
-    shapes = []
-    for pods in alike.values():
-        incoming = compile_pod(pods[0])
-        shapes.append(MemberShape(tuple(pods), incoming._replace(priority=gang.priority)))
-    return shapes
+    return [MemberShape(tuple(pods), compile_pod(pods[0])._replace(priority=gang.priority)) for pods in alike.values()]
 
 
 class VictimsSoFar:
-    """The victims so far: their rows are part of `rows`, as those that are gone anyway, and `chosen` has the units."""
+    """The victims so far: `rows` has them and those that are gone anyway, `chosen` the units."""
 
     def __init__(self, units: EvictionUnits, gone: Rows) -> None:
-        self.rows = gone
-        self._units, self._victims = units, units.victims._replace(code=units.victims.code.copy())
+        self.rows, self._units = gone, units
+        self._victims = units.victims._replace(code=units.victims.code.copy())
         self._victims.code[gone] = Exclusion.EXCLUDED
         self.chosen: dict[tuple[int, int], Unit] = {}
-        """By first row and group: the first pod of a group may be one that it spares, which is a unit, too."""
+        """By first row and group: a group may spare its first pod, which is a unit, too, then."""
 
     def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
-        """Take the cheapest victims on a share of `most` nodes, at least one; their rows."""
+        """Take the cheapest victims on a share of `most` nodes, at least one; the rows of the nodes."""
         victims, most = self._victims, max(1, most // _SHARE)
         candidates = find_victims(state, victims, nodes_where_preemption_might_help(failures))
         order = rank(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
         for start in range(0, len(order), most):
-            helped = [number for number in order[start : start + most] if self._takes(candidates.victims_of(number))]
+            some = order[start : start + most]
+            helped = [number for number in some if self._takes(candidates.victims_of(number))]
             if helped:
                 return [int(node) for node in candidates.nodes[helped]]
         return []
@@ -145,14 +138,14 @@ class VictimsSoFar:
     def _takes(self, victims: Rows) -> bool:
         """Let a candidate's victims go, unless strict budgets keep them after those so far."""
         units, budgets = self._units, self._units.snapshot.budgets
-        going = np.union1d(victims, [row for unit in self.chosen.values() for row in unit.rows]).astype(np.intp)
+        going = np.union1d(victims, rows_of(self.chosen.values())).astype(np.intp)
         keeps_budgets = units.keeps_budgets and len(budgets)
         if keeps_budgets and units.beyond_budget(going).any():
             return False
         self.chosen |= {(unit.rows[0], unit.group): unit for unit in units.among(victims)}
         self.rows = np.union1d(self.rows, victims).astype(np.intp)
         self._victims.code[victims] = Exclusion.EXCLUDED
-        if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
+        if keeps_budgets:  # no other pod of a strict budget that they use up may go
             evicts = units.victims.rules.evicts
             spent, _ = budgets.refused(self._victims.rows, strict=True, evicts=evicts, gone=going)
             self._victims.exclude_by_budget(spent)
@@ -163,8 +156,8 @@ class Placer:
     """Puts members on nodes in a trial; none goes to the nodes `left_out` (rows).
 
     Members that ask for devices get them in turn. A node gets no two shapes that ask for devices: the scheduler may
-    give the one what is meant for the other. A node gets one member only if devices can be shared there, or if the
-    member asks for volumes that are yet to be bound: nobody knows what the one before got there.
+    give the one what is meant for the other. A node gets only one member if devices can be shared there, or if the
+    member asks for volumes that are yet to be bound: nobody knows what the one before got.
     """
 
     def __init__(self, trial: TrialPlacement, left_out: Rows) -> None:
@@ -172,11 +165,11 @@ class Placer:
         self.left_out = left_out
         self.placed: list[Placed] = []
         self._with_devices: dict[int, bytes] = {}
-        """By row, the nodes of members with devices, and what these ask for; empty if nobody knows what they get."""
+        """What members with devices ask for, by the node's row; empty if nobody knows what they get."""
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> tuple[PreFilterState, Failures]:
-        """Where the shape's next member fits beside those placed, once those in rows `gone` went."""
+        """Where the shape's next member fits beside those placed, once the pods in rows `gone` went."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
@@ -184,13 +177,14 @@ class Placer:
         elif state.devices is not None:
             asks = state.devices.asks
             occupied = [node for node, other in self._with_devices.items() if other != asks]
-        left_out = np.union1d(self.left_out, np.array(occupied, np.intp)).astype(np.intp) if occupied else self.left_out
-        return state, run_filters(state, left_out)
+        return state, run_filters(state, np.append(self.left_out, occupied).astype(np.intp))
 
     def _binds_volumes(self, pod: Pod) -> bool:
-        claims = self.trial.snapshot.claims
-        named = [claims.get(f"{pod.metadata.namespace}/{claim_name(pod, volume)}") for volume in pod.spec.volumes or ()]
-        return any(claim is not None and not claim.spec.volume_name for claim in named)
+        for volume in pod.spec.volumes or ():
+            claim = self.trial.snapshot.claims.get(f"{pod.metadata.namespace}/{claim_name(pod, volume)}")
+            if claim is not None and not claim.spec.volume_name:
+                return True
+        return False
 
     def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
         """Let the member be on the node, with the devices that it gets in this state."""
@@ -218,24 +212,24 @@ class Placer:
         """Place as many members as are needed; None if they have no room. The trial is as before.
 
         First each member in turn goes to the tightest node that it fits on. If that places too few, other nodes are
-        tried for a few members, up to a number of tries.
+        tried for a few members, with a bounded number of looks.
         """
         placed = self.in_turn(shapes, need, gone)
-        if placed is None and need <= _FEW_MEMBERS and self._looks > 0:
-            try:
-                waiting = [(shape, pod) for shape in shapes for pod in shape.pods]
-                placed = list(self.placed) if self._try_nodes(waiting, need, gone) else None
-            finally:
-                self.clear()
-        return placed
+        if placed is not None or need > _FEW_MEMBERS:
+            return placed
+        waiting = [(shape, pod) for shape in shapes for pod in shape.pods]
+        try:
+            return list(self.placed) if self._try_nodes(waiting, need, gone) else None
+        finally:
+            self.clear()
 
     def in_turn(
         self, shapes: Sequence[MemberShape], need: int, gone: Rows, evictions: VictimsSoFar | None = None
     ) -> list[Placed] | None:
         """Place members in turn, on the tightest node or where room is made; None if too few fit.
 
-        Members that only use up resources do not get in each other's way on different nodes: one goes to each, until as
-        many as are needed are placed. The trial is as before.
+        Members that only use up resources are not in each other's way on different nodes: one goes to each, until
+        enough are placed. The trial is as before.
         """
         waiting = sum(len(shape.pods) for shape in shapes)
         try:
@@ -259,7 +253,7 @@ class Placer:
             self.clear()
 
     def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], need: int, gone: Rows) -> bool:
-        """Place the first that waits on one node after the other until the rest has room, too."""
+        """Place the first that waits on one node after the other until the rest has room."""
         if len(self.placed) == need:
             return True
         if len(waiting) + len(self.placed) < need or self._looks <= 0:
@@ -283,11 +277,9 @@ def by_tightness(state: PreFilterState, nodes: Rows) -> Rows:
     left = np.zeros(len(nodes))
     for counter in state.counters:
         if counter.stage == "resources" and counter.name:
-            amount = state.incoming.amounts[counter.name]
             free = counter.limit[nodes] - counter.beside[nodes]
-            left += np.minimum(free / amount, 1e6)
-    names = state.snapshot.nodes.alphabetical()[nodes]
-    return nodes[np.lexsort((names, left))]
+            left += np.minimum(free / state.incoming.amounts[counter.name], 1e6)
+    return nodes[np.lexsort((state.snapshot.nodes.alphabetical()[nodes], left))]
 
 
 def _of_trial(pod: Pod) -> str:
