@@ -115,11 +115,11 @@ async def test_nomination_and_annotations_are_one_atomic_write(sandbox):
     path, version = f"{sandbox.pods}/big/status", made["metadata"]["resourceVersion"]
     stale = {"metadata": {"resourceVersion": version}, "status": {"nominatedNodeName": node}}
     with pytest.raises(ApiError) as caught:
-        await sandbox.client.patch(path, stale, kind="merge")
+        await sandbox.client.patch(path, stale, kind="strategic")
     assert caught.value.status == 409
     for plan, nominated in (("1", node), (None, None)):
         both = {"metadata": {"annotations": {"plan": plan}}, "status": {"nominatedNodeName": nominated}}
-        written = await sandbox.client.patch(path, both, kind="merge")
+        written = await sandbox.client.patch(path, both, kind="strategic")
         assert (written["metadata"].get("annotations") or {}).get("plan") == plan
         assert written["status"].get("nominatedNodeName") == nominated
 

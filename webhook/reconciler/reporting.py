@@ -1,4 +1,4 @@
-"""Telling people: Events, a line and an annotation for each decision, metrics (docs/semantics.md E6)."""
+"""Telling people: Events, metrics, a line and an annotation for a decision (docs/semantics.md E6)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SHOWN = 5
 _LEFT_OUT = 20
 """Nodes that were left out that a decision names."""
 _WAITS_AGAIN, _WAITS_ON = 60.0, 1800.0
-"""Seconds, at least, between two Events that say why a pod waits: of another reason, or the same."""
+"""Seconds, at least, between two Events on why a pod waits: of another reason, or the same."""
 _MOST_WAITING = 20_000
 """Waiting pods of which is known what was said last."""
 _DECIDED = 30
@@ -77,13 +77,9 @@ _TEXTS = {
     "preemption_victims": "Victims of a plan",
     "evictions": "Victims asked to leave, by policy, its rule and the victim's namespace",
     "group_evictions": "Victims asked to leave that belong to a group, by what defines the group",
-    "preemption_notices": (
-        "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn"
-    ),
+    "preemption_notices": "Victims told before they are asked, by outcome: told, ready, expired, left, withdrawn",
     "budget_refusals": "Evictions a disruption budget refused",
-    "nominations_cleared": (
-        "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does"
-    ),
+    "nominations_cleared": "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does",
     "events_dropped": "Events that could not be written or had to make room, by their reason",
     "decision_seconds": "Seconds from taking a preemptor off the queue to its plan being under way",
     "recheck_seconds": "Seconds it takes to look again just before evicting",
@@ -163,7 +159,7 @@ class Reporter:
         """uid of a waiting pod to what was said last, and when, in seconds since the epoch."""
         self._clearing: set[str] = set()
         """Schedulers that clear nominations."""
-        self._values: dict[str, set[str]] = {"rule": set(), "namespace": set()}
+        self._values = defaultdict[str, set[str]](set)
         """The values of labels of evictions so far."""
 
     def evaluated(
@@ -171,8 +167,8 @@ class Reporter:
     ) -> None:
         """A preemptor was evaluated, in so many seconds; `wall` is now in seconds since the epoch.
 
-        If it has a `plan`, be it rehearsed, the members get to know the decision. Why it is left
-        pending is told once; `told` is the reason that it was left with before.
+        Members of a plan, also a rehearsed one, get to know the decision. Why a preemptor is left
+        pending is told once; `told` is the reason of the last time.
         """
         key = key_of(pod)
         self.metrics.attempts.labels(outcome.result).inc(len(plan.members) if plan else 1)
@@ -195,8 +191,8 @@ class Reporter:
         decided = defaultdict[str, list[DecidedVictim]](list)
         for victim, row in zip(victims, outcome.decided, strict=False):
             because = f"{row.because}; it goes {room}" if room and row.node else row.because
-            node = plan.member_for(victim).node
-            decided[node].append(msgspec.structs.replace(row, because=because))
+            shown = msgspec.structs.replace(row, because=because)
+            decided[plan.member_for(victim).node].append(shown)
         reasons = outcome.because, room and f"victims go {room}"
         for member in plan.members.values():
             member.decision = DecisionRecord(
@@ -227,8 +223,7 @@ class Reporter:
 
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
         """A victim was asked to leave."""
-        meta, name = pod.metadata, plan.record.policy
-        grounds = plan.grounds.get(meta.uid)
+        meta, name, grounds = pod.metadata, plan.record.policy, plan.grounds.get(pod.metadata.uid)
         labels = {"rule": grounds.rule if grounds else "", "namespace": meta.namespace}
         for label, value in labels.items():
             known = self._values[label]
@@ -247,11 +242,11 @@ class Reporter:
         whom = f"pod {by} of priority {member.priority} on node {pod.spec.node_name}"
         self._event(pod, "Preempted", f"Preempted by {whom}{together} ({rule})", urgent=True)
         if self._owners is not None:
-            note = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
-            self._owners.event(meta, "PodPreempted", _ACTION, note)
+            told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
+            self._owners.event(meta, "PodPreempted", _ACTION, told)
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
-        """The preemptor's `namespace/name`; empty if the policy keeps it from the victim's namespace."""
+        """The preemptor, `namespace/name`; empty if the policy keeps it from the victim's namespace."""
         key = plan.member_for(victim).key
         policies = self._policy_set.policies.preemption if self._policy_set else ()
         naming = {policy.name: policy.name_preemptor for policy in policies}
@@ -263,15 +258,13 @@ class Reporter:
         self.metrics.notices.labels("told").inc()
         self._tell("notice", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod), by=notice.by)
         whom = notice.preemptor or f"{notice.uid} of another namespace,"
-        node, together = pod.spec.node_name, plan.with_all_of({pod.metadata.uid})
-        note = (
-            f"Is asked to leave by {notice.by} for pod {whom} of priority {notice.priority} on node {node}{together};"
-            f" with the annotation {READY}=true it is asked at once"
-        )
+        where = f"on node {pod.spec.node_name}{plan.with_all_of({pod.metadata.uid})}"
+        note = f"Is asked to leave by {notice.by} for pod {whom} of priority {notice.priority} {where}"
+        note += f"; with the annotation {READY}=true it is asked at once"
         self._event(pod, "PreemptionNotice", note, urgent=True)
 
     def victim_left(self, plan: Plan, pod: Pod) -> None:
-        """A victim left by itself after it was told: that counts as an eviction."""
+        """A victim left by itself after it was told, which counts as an eviction."""
         self.metrics.notices.labels("left").inc()
         self._tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
 

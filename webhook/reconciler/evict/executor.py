@@ -2,13 +2,13 @@
 
 `plans.look` says what to do. Each step is one task that decides nothing: it makes one request for
 each pod and notes the answer on the plan. What came to nothing is asked again if the next look
-still wants it. Every step can be the last one of this process: the plan written on the preemptor
-tells the next leader how to go on.
+wants it. Every step can be the last one of this process: the plan on the preemptor tells the next
+leader how to go on.
 
-What a plan has written is taken off once nothing stands behind it (docs/notice.md): by one PATCH
-of the pod's status with the resourceVersion that is known, so what another plan writes meanwhile
-stays. After a failure the pod is read before, and a notice is taken off by its uid alone: nobody
-keeps a pod, or a notice, by changing the pod all the time.
+What a plan has written is taken off once nothing stands behind it (docs/notice.md), by one PATCH
+with the resourceVersion that is known: what another plan writes meanwhile stays. After a failure
+the pod is read before, and a notice goes by the pod's uid alone: nobody keeps a pod, or a notice,
+by changing the pod all the time.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from webhook.reconciler.state.annotations import (
 log = logging.getLogger(__name__)
 
 _PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two tries to take off what a plan has written, and for how long plans come first."""
+"""Seconds between two tries to take something off, and for how long plans come first."""
 
 
 class Performed(NamedTuple):
-    """A step of a plan is done; why the plan must end, None if the next look says that."""
+    """A step of a plan is done; why the plan must end, if it must."""
 
     plan: Plan
     ending: Ending | None = None
@@ -60,7 +60,7 @@ class Performed(NamedTuple):
 class Executor:
     """Does the steps of plans, and takes plans off their pods, each in a task.
 
-    Nobody is told or asked before the `store` has written the plan. What is done comes on `news`.
+    Nobody is told or asked before the `store` has written the plan. `news` gets what is done.
     """
 
     def __init__(
@@ -68,7 +68,6 @@ class Executor:
         writer: Writer,
         manager: PlanManager,
         reporter: Reporter,
-        *,
         store: EvictionStore,
         news: asyncio.Queue[Any],
     ) -> None:
@@ -79,7 +78,7 @@ class Executor:
         self._taking_off: set[str] = set()
         """Pods, by `namespace/name`, that something is being taken off."""
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By pod: held while its notice is written or taken off, so neither undoes the other."""
+        """By pod: held while its notice is written or taken off."""
 
     def take_off(self, key: str) -> None:
         """Take off a pod what nothing stands behind, unless that is being done."""
@@ -90,8 +89,8 @@ class Executor:
     def _in_vain(self, pod: Pod | None) -> str:
         """How to take off what nothing stands behind; empty if there is no such plan or notice.
 
-        A plan that another one follows is written over: an autoscaler that saw the preemptor
-        without a nomination would add a node.
+        A plan that another one follows is written over: an autoscaler would add a node for a
+        preemptor without a nomination.
         """
         if pod is None:
             return ""
@@ -101,7 +100,7 @@ class Executor:
         return "withdraw" if has_notice(pod) and not manager.index.stands(pod) else ""
 
     async def stop(self) -> None:
-        """End every task without writing, also one that has yet to begin: this process leads no more."""
+        """End every task without writing, also before it begins: this process leads no more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -116,10 +115,10 @@ class Executor:
     # The steps of a plan.
 
     async def perform(self, plan: Plan, do: Do) -> None:
-        """Do one step of a plan, and tell it once all of it is done: nothing is written after that.
+        """Do one step of a plan, and tell it when all of it is done: nothing is written after that.
 
-        If it had to wait until it is sure who leads, or until the store has written the plan,
-        it does nothing: the next look may find something else to do.
+        After a wait until it is sure who leads, or until the store has written the plan, nothing
+        is done: there may be something else to do.
         """
         ending: Ending | None = None
         verbs, waited = {verb for verb, _ in do.requests}, False
@@ -182,8 +181,7 @@ class Executor:
             return Effect.UNKNOWN
         tries = plan.tries.get(meta.uid)
         whatever = tries is not None and tries.whatever
-        if whatever:
-            version = ""
+        version = "" if whatever else version
         if verb is Verb.TELL:
             seconds = min(policy.victims.notice, plan.record.notice)
             async with self._alone.setdefault(key_of(pod), asyncio.Lock()):  # before its time begins
@@ -217,8 +215,8 @@ class Executor:
     async def _tell(self, plan: Plan, pod: Pod, seconds: float, version: str) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
 
-        If an answer was lost, the watch has shown the notice since: what that says makes its time
-        no longer. If its annotations have no room for a notice, the Event alone tells it.
+        After a lost answer the watch has shown the notice: what that says makes its time no
+        longer. If its annotations have no room, the Event alone tells it.
         """
         clock, uid, record = self._clock, pod.metadata.uid, notice_of(pod)
         until = float(math.ceil(clock.wall() + seconds))  # whole seconds, and not one too few
@@ -240,24 +238,22 @@ class Executor:
         plan.note_told(uid, until + clock.monotonic() - clock.wall())
 
     async def _write_notice(self, pod: Pod, version: str, record: NoticeRecord | None) -> None:
-        """Give a pod of that resourceVersion this notice, or take the one that it has off."""
+        """Give a pod of that resourceVersion this notice, or take its notice off."""
         what, body = "notice" if record else "withdraw", notice_patch(record, self._clock.wall())
-        written = await self._writer.patch_status(what, pod, body, version, kind="strategic")
-        self._state.pods.written(written)
+        self._state.pods.written(await self._writer.patch_status(what, pod, body, version))
 
     async def _take_off(self, key: str) -> None:
         """Take off a pod what nothing stands behind, however long that takes.
 
-        What a bound pod carries of a plan is in nobody's way: plans come first for some seconds.
+        A plan on a bound pod is in nobody's way: other plans come first for some seconds.
         """
         clock, tries = self._clock, Tries()
         until, alone = clock.monotonic() + _LONGEST_PAUSE, self._alone.setdefault(key, asyncio.Lock())
         try:
-            while True:
+            while self._in_vain(self._state.pods.get(key)):
                 try:
                     async with alone:
-                        if not await self._take_off_now(key, until, afresh=tries.pause > 0):
-                            break
+                        await self._take_off_now(key, until, afresh=tries.pause > 0)
                     tries = Tries()
                 except ApiError as error:
                     tries.failed(error, clock.monotonic())
@@ -269,23 +265,21 @@ class Executor:
         finally:
             self._taking_off.discard(key)
 
-    async def _take_off_now(self, key: str, until: float, *, afresh: bool) -> bool:
-        """Take it off, unless plans come first; whether there was anything."""
+    async def _take_off_now(self, key: str, until: float, *, afresh: bool) -> None:
+        """Take it off, unless plans come first."""
         pods, manager = self._state.pods, self._manager
         if afresh and (known := pods.get(key)) is not None:
             pods.written(await self._writer.read(known.metadata))
-        pod = pods.get(key)
+        if (pod := pods.get(key)) is None:
+            return
         what = self._in_vain(pod)
-        if pod is None or not what:
-            return False
         if what == "withdraw":
             manager.index.untold(pod.metadata.uid)
             version = "" if afresh else pod.metadata.resource_version
             await self._write_notice(pod, version, None)
             self._reporter.withdrawn(pod)
-            return True
-        waits = pod.spec.node_name and manager.plans and self._clock.monotonic() < until
-        if is_deferred(pod) or not waits:
-            over = self._state.pending.over(key, pod)
-            pods.written(await self._writer.clear(pod, over))
-        return True
+        elif what == "clear":
+            waits = pod.spec.node_name and manager.plans and self._clock.monotonic() < until
+            if is_deferred(pod) or not waits:
+                over = self._state.pending.over(key, pod)
+                pods.written(await self._writer.clear(pod, over))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from webhook.kube.client import Client, PatchKind
+from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import ObjectMeta, key_of
@@ -27,7 +27,7 @@ from webhook.reconciler.plans.actions import Effect, is_on_its_way
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 32
-"""Nominations, clearings and reads at a time; more would wait in the API server, not here."""
+"""Patches and reads at a time; more would wait in the API server, not here."""
 _EVICTIONS_AT_ONCE = 256
 """Evictions at a time. Each waits up to 100 ms in the API server and does little there, so
 this is 2560 a second. More would only wait: service accounts share about 245 seats (the
@@ -41,7 +41,7 @@ _LONGEST_EVICTION = 12.0
 
 T = TypeVar("T")
 CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
-"""A merge patch that takes plan and nomination off a pod."""
+"""Takes plan and nomination off a pod."""
 
 
 class Writer:
@@ -97,22 +97,12 @@ class Writer:
             raise ApiError(404, "NotFound", f"{key_of(pod)} is another pod of that name now")
         return pod
 
-    async def patch_status(
-        self,
-        what: str,
-        pod: Pod,
-        body: Mapping[str, Any],
-        version: str,
-        *,
-        kind: PatchKind = "merge",
-        removes: bool = False,
-    ) -> Pod:
+    async def patch_status(self, what: str, pod: Pod, body: Mapping[str, Any], version: str) -> Pod:
         """Patch the pod of that resourceVersion; without a version whatever it is now."""
         meta = pod.metadata
         patch = {**body, "metadata": {**body.get("metadata", {}), **_known(pod, version)}}
         path = POD.path(meta.namespace, meta.name, "status")
-        ask = partial(self._client.patch, path, patch, kind=kind, as_=Pod)
-        return await self.timely(what, ask, removes=removes)
+        return await self.timely(what, partial(self._client.patch, path, patch, kind="strategic", as_=Pod))
 
     async def clear(self, pod: Pod, node: str | None) -> Pod:
         """Take plan and nomination off a preemptor; a nomination to another `node` stays.
@@ -134,7 +124,7 @@ class Writer:
             "lastTransitionTime": rfc3339(now),
         }
         patch = {"status": {"conditions": [condition]}}
-        return await self.patch_status("mark", pod, patch, version, kind="strategic", removes=True)
+        return await self.patch_status("mark", pod, patch, version)
 
     async def evict(
         self, pod: Pod, grace_period: int | None, version: str, *, delete: bool = False, dry_run: bool = False

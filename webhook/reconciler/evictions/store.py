@@ -83,12 +83,11 @@ _RECORD = msgspec.json.Decoder(EvictionRecord)
 
 def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
     """What is known now."""
-    now = at.monotonic
     returning = sorted(log.returning.items(), key=lambda row: -row[1].until)
     return EvictionRecord(
         at.wall,
-        now,
-        {uid: eviction._replace(at=now) for uid, eviction in log.intended().items()},
+        at.monotonic,
+        {uid: row._replace(at=at.monotonic) for uid, row in log.intended().items()},
         tuple(islice(reversed(log.past), MOST_KEPT)),
         {**log.earlier_plans, **log.plans},
         dict(returning[:_MOST_RETURNING]),
@@ -101,7 +100,7 @@ def encode(record: EvictionRecord) -> str:
     If that is too little, the oldest evictions are left out, then the oldest that plans intend:
     else the server would refuse all of it.
     """
-    if not (record.intended or record.evictions or record.plans or record.returning):
+    if replace(record, wall=0.0, now=0.0) == NOTHING:
         return ""
     text = base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
     intended, evictions = record.intended, record.evictions
@@ -167,8 +166,8 @@ async def fenced(ask: Callable[[], Awaitable[T]], fence: Callable[[], float], lo
 class EvictionStore:
     """Reads the record when a term begins, and writes what the log knows while it lasts.
 
-    `place` is namespace and name of the Lease, None for a process that keeps nothing. `fence()` is
-    for how many seconds this process may write.
+    `place` is namespace and name of the Lease, None to keep nothing. `fence()` is for how many
+    seconds this process may write.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class EvictionStore:
         self.hurried = asyncio.Event()
         """Set if somebody waits for what is new."""
         self._written = -1.0
-        """The version that was written last; infinite if the server refuses it: nobody waits then."""
+        """The version written last; infinite if the server refuses it: nobody waits then."""
         self._ended = asyncio.Event()
         """Set when the next write has ended."""
 
@@ -196,9 +195,8 @@ class EvictionStore:
         What none of them would have written is told, and counts nothing.
         """
         while self._place is not None:
-            get = partial(self._get, *self._place)
             try:
-                self._lease = await fenced(get, lambda: math.inf, _PATIENCE)
+                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, _PATIENCE)
                 return decode(_text(self._lease))
             except (ApiError, ValueError) as error:
                 self._warn(error)
@@ -220,7 +218,7 @@ class EvictionStore:
                 await asyncio.sleep(_GAP if await self.write() else _RETRY)
 
     async def write(self) -> bool:
-        """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
+        """Write what is known now, if this process may; whether that succeeded. Failures are logged."""
         if self._place is None or self._fence() <= 0:
             return False
         version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())
