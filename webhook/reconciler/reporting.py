@@ -237,10 +237,8 @@ class Reporter:
         if meta.uid in plan.notices:
             self.metrics.notices.labels("ready" if is_ready(pod, plan.id) else "expired").inc()
         rule = f"{grounds.rule}: {grounds.because}" if grounds else f"policy {name}"
-        member, together = plan.member_for(pod), plan.with_all_of({meta.uid})
-        by = self.preemptor_shown(plan, pod) or f"{member.uid} of another namespace,"
-        whom = f"pod {by} of priority {member.priority} on node {pod.spec.node_name}"
-        self._event(pod, "Preempted", f"Preempted by {whom}{together} ({rule})", urgent=True)
+        note = f"Preempted by {self._whom(plan, pod)} ({rule})"
+        self._event(pod, "Preempted", note, urgent=True)
         if self._owners is not None:
             told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
             self._owners.event(meta, "PodPreempted", _ACTION, told)
@@ -253,13 +251,17 @@ class Reporter:
         always = naming.get(plan.record.policy) is PreemptorNaming.ALWAYS
         return key if always or key.startswith(f"{victim.metadata.namespace}/") else ""
 
+    def _whom(self, plan: Plan, victim: Pod) -> str:
+        """For whom a victim goes, and with which pods."""
+        member, together = plan.member_for(victim), plan.with_all_of({victim.metadata.uid})
+        key = self.preemptor_shown(plan, victim) or f"{member.uid} of another namespace,"
+        return f"pod {key} of priority {member.priority} on node {victim.spec.node_name}{together}"
+
     def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
         """A victim has a notice."""
         self.metrics.notices.labels("told").inc()
         self._tell("notice", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod), by=notice.by)
-        whom = notice.preemptor or f"{notice.uid} of another namespace,"
-        where = f"on node {pod.spec.node_name}{plan.with_all_of({pod.metadata.uid})}"
-        note = f"Is asked to leave by {notice.by} for pod {whom} of priority {notice.priority} {where}"
+        note = f"Is asked to leave by {notice.by} for {self._whom(plan, pod)}"
         note += f"; with the annotation {READY}=true it is asked at once"
         self._event(pod, "PreemptionNotice", note, urgent=True)
 

@@ -1,26 +1,25 @@
 """The annotations that a plan leaves on its preemptor and its victims.
 
 `giveway.dev/plan` is there while a plan is under way. It is written with the nomination, before
-the first victim is asked to leave. The plan of a gang is on each member and names all, so any of
-them tells a new leader the whole plan. Who was told and asked is read off the victims.
-`giveway.dev/decision` stays: it tells people, and a new leader, what was decided, and at which
-attempt.
+the first victim is asked to leave. The plan of a gang is on each member and names all, so each
+tells a new leader the whole plan. Who was told and asked is read off the victims.
+`giveway.dev/decision` stays: people, and a new leader, read what was decided, and at which attempt.
 
-A plan of another version is taken off and decided again, so a field that must not be passed over
-needs a new version.
+A plan of another version is taken off and decided again: a field that must not be passed over
+needs one.
 
 Both have a bounded size: the API server takes 256 KiB of annotations in all. A plan with too many
 victims to name has their uids, by which a new leader finds the names (`with_names`); more than fit
 even so are not written. A decision names as many as fit, and how many more there are.
 
 `giveway.dev/notice` alone says which victim has a notice of which plan, and by when
-(docs/notice.md). It is written in one go with a condition, so a new leader keeps what the one
-before promised, and gives nobody the time twice. `giveway.dev/ready-to-leave` is for the victim
-to write. A new notice takes it off, so it always answers this one.
+(docs/notice.md). It is written with a condition, in one patch. So a new leader keeps what was
+promised, and gives nobody the time twice. Victims write `giveway.dev/ready-to-leave`; a new notice
+takes that off, so it always answers this one.
 
-The webhook lets only the reconciler write these, but a pod may be older than the webhook, or in a
-namespace that it leaves out. So names, numbers and instants that giveway would not write make a
-text unreadable, and a plan goes on only if the log of evictions has its digest (`digest_of`).
+The webhook lets only the reconciler write these, but a pod may be older, or in a namespace that
+the webhook leaves out. So names, numbers and instants that giveway would not write make a text
+unreadable, and a plan goes on only if the log of evictions has its digest (`digest_of`).
 """
 
 from __future__ import annotations
@@ -111,10 +110,10 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
 
     `node` and `devices` are what it holds for this pod; no devices if they are too many to write.
     The plan of a gang is on each of its `members`, which are in one namespace, and has the victims
-    of all; a pod by itself has no members. `resize`: the pod is bound and wants to grow. `notice`
-    is how many seconds before they are asked victims are told, at most if the policy has changed.
-    `newest` is when the newest pod known then was made, by the API server's clock; earlier
-    versions of giveway did not write it.
+    of all; a pod by itself has no members. `resize`: the pod is bound and wants to grow. `notice`:
+    victims are told so many seconds before they are asked, at most if the policy has changed.
+    `newest` is when the newest pod was made, by the API server's clock; earlier versions of
+    giveway did not write it.
     """
 
     id: Id
@@ -135,7 +134,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
 class DecidedVictim(Struct, frozen=True, kw_only=True, rename="camel"):
     """A victim and why: `rule` is `policy/rule`, `because` the sentence for people.
 
-    `node` is where it is, if not on the decision's node: some victims of a group may be elsewhere.
+    `node` is where it is, if not on the decision's node: victims of a group may be elsewhere.
     `group` names the group that it goes with, if any.
     """
 
@@ -187,7 +186,7 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class NoticeRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The notice of a victim: it is asked to leave `by` then (RFC 3339), earlier only if it is ready.
+    """The notice of a victim: it is asked to leave `by` then (RFC 3339), earlier only if ready.
 
     `preemptor` is `namespace/name`, left out if the policy keeps it from the victim's namespace.
     `uid` is the preemptor's.
