@@ -46,7 +46,6 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
 )
 from webhook.reconciler.plans.actions import ENDS_PREEMPTOR, HOPELESS, IN_VAIN, LOST_ROOM, Ending
-from webhook.reconciler.plans.look import plans_of, too_few
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import unschedulable_since
@@ -216,7 +215,7 @@ class Preempting:
         members = Members((pod,))
         shape: Key | None = None
         if is_gang(self._state.snapshot, pod):
-            plans = plans_of(self._context, group_of(pod))
+            plans = self._context.plans_of(group_of(pod))
             if any(not plan.waiting for plan, _ in plans):
                 reason = "the victims for other pods of its gang are asked first"
                 return Unschedulable(reason, due=now + _GANG_PAUSE)
@@ -293,7 +292,7 @@ class Preempting:
             elif (unschedulable_since(member) or 0.0) <= latest and act_by(member) is policy:
                 ready.append(member)
         # Plans that lack a member will find that, and end.
-        secured = () if too_few(pod, self._context) else plans
+        secured = () if self._context.too_few(pod) else plans
         nodes = tuple(member.node for _, member in secured)
         return Members(tuple(ready), key, tuple(gated), nodes)
 

@@ -144,7 +144,7 @@ class Reconciler:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
-        if (plan := adopt(pod, manager, self.policy_set)) is None:
+        if (plan := adopt(pod, manager)) is None:
             return
         for member in plan.unplaced:
             self.preempting.offer(member.key, self.state.pods.get(member.key))

@@ -42,7 +42,7 @@ async def test_what_the_leader_before_has_written(annotations: dict[str, str], u
     made.metadata.uid = uid
     reconciler.state.pods.take("default/p", made)
     for first in (True, False):
-        plan = adopt(made, reconciler.plan_manager, reconciler.policy_set)
+        plan = adopt(made, reconciler.plan_manager)
         assert (plan is not None) is (believed and first)
         assert reconciler.state.pending.over("default/p", made) == (None if plan else "n1")
 
@@ -54,7 +54,7 @@ async def test_since_when_pods_are_put_back(newest: str, since: float):
     made = planned(preemptor(nominated="n1"), record, DECIDED)
     logged(reconciler.evaluator.log, made)
     reconciler.state.pods.take("default/p", made)
-    plan = adopt(made, reconciler.plan_manager, reconciler.policy_set)
+    plan = adopt(made, reconciler.plan_manager)
     back = [pod("back", created=rfc3339(START + since + seconds)) for seconds in (-1.0, 1.0)]
     assert plan is not None
     assert plan.evicting is not None
@@ -69,7 +69,7 @@ async def test_a_copy_of_a_plan_under_way():
         made = planned(preemptor(name, nominated="n1"), RECORD, DECIDED)
         logged(known, *([made] if name == "p" else []))
         reconciler.state.pods.take(f"default/{name}", made)
-        plan = adopt(made, reconciler.plan_manager, reconciler.policy_set)
+        plan = adopt(made, reconciler.plan_manager)
         found.append((plan is not None, reconciler.executor._in_vain(made), list(known.plans)))
     assert found == [(True, "", ["uid-p"]), (False, "clear", ["uid-p"])]
 
@@ -114,7 +114,7 @@ async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     taken = Desk(grouped())
     taken.reconciler.state.pods.take("default/p", asks)
     logged(taken.reconciler.evaluator.log, asks)
-    adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set)
+    adopted = adopt(asks, taken.reconciler.plan_manager)
     assert isinstance(adopted, Plan)
     assert adopted.evicting is not None, "pods that its owners put back are known by that"
     assert adopted.groups == plan.groups == {1: "JobSet default/train"}

@@ -1,7 +1,7 @@
 """What can be done next for a plan, what comes of it, and how it ends.
 
-`plans.look` says what is done, `evict.executor` does it. A request about a pod that came to nothing is made again after
-a pause (docs/reconciler.md). docs/operations.md has the table of endings for people.
+`plans.look` says what is done, `evict.executor` does it. A request that came to nothing is made again
+after a pause (docs/reconciler.md). The table of endings for people is in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ TRIES = 4
 """So often at most in a row, if trying again may help."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 _AWAY_PAUSE = 1.0
-"""Seconds, at least, between two tries while the API server is away or throttles, or the victim is on its way out."""
+"""Seconds, at least, to the next try if the server is away or throttles, or the victim is on its way."""
 _ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
-"""What those say who answer an eviction with 429 because they have begun to move the pod: KubeVirt's words are
-"Evacuation in progress" and "Eviction triggered evacuation of VMI" (the latter is what the descheduler looks for)."""
+"""What those answer with 429 who have begun to move the pod: KubeVirt says "Evacuation in progress" and
+"Eviction triggered evacuation of VMI" (for which the descheduler looks)."""
 
 
 class Ending(StrEnum):
-    """Why a plan is over; what is done then say the sets that it is in."""
+    """Why a plan is over; the sets that it is in say what is done then."""
 
     BOUND = "bound"
     RESIZED = "resized"
@@ -46,23 +46,23 @@ class Ending(StrEnum):
 
 
 LEAVES = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.LOST, Ending.DISPLACED})
-"""By these a member of a gang leaves the plan, which goes on for the others as long as they are enough."""
+"""By these a member of a gang leaves; the plan goes on for others if they are enough."""
 ENDS_PREEMPTOR = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.DEPOSED})
-"""After these there is nothing left to do for the preemptor, or not for this process."""
+"""After these nothing is left to do for the preemptor, or not for this process."""
 LOST_ROOM = frozenset({Ending.SPACE_TAKEN, Ending.DEVICES_TAKEN})
 """Others took what was freed."""
 HOPELESS = frozenset({Ending.TIMED_OUT, Ending.REFUSED})
-"""Another decision, made at once, would do no better: after all others the preemptor need not wait the first time."""
+"""Another decision at once would do no better: only after these the preemptor waits the first time."""
 IN_VAIN = LOST_ROOM | HOPELESS | {Ending.FAILED, Ending.OUTDATED}
-"""Evicting did not help this preemptor, so it uses up one of its attempts."""
+"""Evicting did not help the preemptor: one of its attempts is used up."""
 
 
 class Verb(StrEnum):
     """What is asked of the API server about a pod, and what for.
 
-    NOMINATE: write nomination and plan on a member. DISPLACE: clear the nomination of another pod. TRY: ask with
-    `dryRun` whether a victim would go: one that is kept would cost the others. TELL: give a victim its notice. ASK:
-    have it leave. READ: find out whether one that was asked leaves, since no answer said so.
+    NOMINATE: write nomination and plan on a member. DISPLACE: clear another pod's nomination. TRY: ask
+    with `dryRun` whether a victim would go. TELL: give it its notice. ASK: have it leave. READ: find
+    out whether it leaves, since no answer said so.
     """
 
     NOMINATE = "nominate"
@@ -76,8 +76,8 @@ class Verb(StrEnum):
 class Effect(StrEnum):
     """What the API server says to a request.
 
-    DONE: it was done, or would be. GONE: the pod is not there any more. REFUSED: a budget does not allow it now.
-    UNKNOWN: the server cannot say whether it would; a victim that was read does not leave.
+    DONE: it was done, or would be. GONE: the pod is gone. REFUSED: a budget does not allow it.
+    UNKNOWN: the server cannot say whether it would, or a victim that was read does not leave.
     """
 
     DONE = "done"
@@ -87,7 +87,7 @@ class Effect(StrEnum):
 
 
 def may_pass(error: ApiError) -> bool:
-    """Whether trying again may help: no answer, throttled, or a server in trouble."""
+    """Whether trying again may help: no answer, throttled, a server in trouble."""
     return error.status in {NO_ANSWER, 429} or error.status >= 500
 
 
@@ -97,7 +97,7 @@ def is_on_its_way(error: ApiError) -> bool:
 
 
 class Tries(Struct):
-    """The requests about a pod that came to nothing so far, and when the next one is `due`, in monotonic seconds."""
+    """Requests about a pod that came to nothing, and when the next is `due` (monotonic seconds)."""
 
     failures: int = 0
     """Those in a row that may pass."""
@@ -106,32 +106,32 @@ class Tries(Struct):
     begun: bool = False
     """Whether the server has said that the pod is on its way out."""
     unclear: bool = False
-    """Whether one may have been carried out although the answer was lost."""
+    """Whether one may have been carried out though the answer was lost."""
     refused: bool = False
     """Whether a budget did not let it go when it was asked last."""
     over: bool = False
     """Whether asking again would not help."""
     conflicting: str = ""
-    """The resourceVersion by which a member could not be nominated, since it had another one by then."""
+    """The resourceVersion with which a member could not be nominated."""
     pause: float = 0.0
     due: float = -math.inf
 
     @property
     def whatever(self) -> bool:
-        """Whether it is asked as it is, however it has changed: nobody keeps a pod by changing it all the time."""
+        """Whether it is asked as it is: nobody keeps a pod by changing it all the time."""
         return self.conflicts >= TRIES
 
     def failed(self, error: ApiError | None, now: float) -> None:
-        """It came to this error, or without one the pod takes its time: it is asked again after a pause, or it is over.
+        """It came to this error, or the pod takes its time: ask again after a pause, or it is over.
 
-        A pod that is not as it was seen is judged again, by what the watch shows by then.
+        A pod that is not as it was seen is judged again, by what the watch shows then.
         """
-        pause = max(_AWAY_PAUSE, 2 * self.pause)  # the server has no time either, if it throttles or is away
-        if error is not None and error.status in {404, 409}:
+        pause, asked = max(_AWAY_PAUSE, 2 * self.pause), 0.0
+        if error is None or is_on_its_way(error) or error.throttled or error.reason == "Unreachable":
+            self.failures = 0  # a server that throttles or is away has no time for more
+        elif error.status in {404, 409}:
             pause = FIRST_PAUSE * 3 ** min(TRIES, self.conflicts)
             self.conflicts, self.failures = self.conflicts + 1, 0
-        elif error is None or is_on_its_way(error) or error.throttled or error.reason == "Unreachable":
-            self.failures = 0
         else:
             pause = FIRST_PAUSE * 3 ** min(TRIES, self.failures)
             self.failures += 1
@@ -139,13 +139,13 @@ class Tries(Struct):
         if error is not None:
             self.unclear |= error.status == NO_ANSWER or error.status >= 500
             self.begun |= is_on_its_way(error)
+            asked = error.retry_after or 0.0
         self.pause = min(LONGEST_PAUSE, pause)
-        asked = error.retry_after if error is not None else None
-        self.due = now + min(LONGEST_PAUSE, max(self.pause, asked or 0.0))
+        self.due = now + min(LONGEST_PAUSE, max(self.pause, asked))
 
 
 class Do(NamedTuple):
-    """These requests are to be made, side by side: each about a pod, as it was when that was found to be right."""
+    """These requests are to be made side by side, each about a pod as it was judged."""
 
     requests: tuple[tuple[Verb, Pod], ...]
 
@@ -158,7 +158,7 @@ class Spare(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Nothing is to be done until something happens, or until then, in monotonic seconds."""
+    """Nothing is to be done until something happens, or then (monotonic seconds)."""
 
     until: float
     all_asked: bool = False
@@ -166,7 +166,7 @@ class Wait(NamedTuple):
 
 
 class End(NamedTuple):
-    """The plan is over, or it is for this `member` alone (`LEAVES`); if one is named, it is because of it."""
+    """The plan is over, because of this `member` if one is named, or for it alone (`LEAVES`)."""
 
     ending: Ending
     note: str = ""

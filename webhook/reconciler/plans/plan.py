@@ -1,10 +1,11 @@
-"""A plan for one preemptor or a gang, from the decision to the binding, and who is concerned by it. Acts on nothing."""
+"""A plan for one preemptor or a gang, from decision to binding, and whom it concerns. Acts on nothing."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Collection, Iterable
+from typing import TypeGuard
 
 import msgspec
 
@@ -28,7 +29,7 @@ from webhook.reconciler.state.pod_indexes import Index
 from webhook.reconciler.state.state import ServerTime, State
 
 _MOST_LEAVING = 10_000
-"""Pods that leave of whom it is known until when they have their time."""
+"""Pods that leave whose ends are known."""
 _NUMBERS = itertools.count()
 
 
@@ -42,13 +43,13 @@ class Member(msgspec.Struct, eq=False):
     devices: list[DeviceId] = []
     """Those that are held for it."""
     decision: DecisionRecord | None = None
-    """What is written on it with the plan; None for a plan of an earlier leader, which has written it."""
+    """What is written on it with the plan; None if an earlier leader wrote it."""
     nominated: bool = False
     """Whether nomination and plan are written on it."""
     seen: bool = False
     """Whether the watch has shown our nomination."""
     reserved: bool = True
-    """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
+    """Whether the nomination stands; the plan goes on if the scheduler clears it."""
     displaced: bool = False
     """Whether its nomination was taken for a pod of higher priority."""
     ended: Ending | None = None
@@ -56,23 +57,23 @@ class Member(msgspec.Struct, eq=False):
 
 
 class Plan(msgspec.Struct, eq=False):
-    """A plan for one preemptor or for a gang, and what became of it so far; all instants are monotonic seconds."""
+    """A plan for one preemptor or a gang, and what became of it; instants are monotonic seconds."""
 
     record: PlanRecord
-    """What is written on each member but for node and devices: all victims, also those that are not needed."""
+    """What is written on members, but for node and devices. All victims, also those that stay."""
     members: dict[str, Member]
     """The preemptors by `namespace/name`, also those that are members no more."""
     started: float
     deadline: float = math.inf
-    """When it is given up if nothing happens, infinite for not before something does."""
+    """When it is given up if nothing happens; infinite if something has to happen first."""
     timeout: float = math.inf
     """Seconds that it may take, by the policy that it was made by."""
     wake: float = math.inf
     """When it is looked at though nothing happens; infinite while a task acts for it."""
     busy: bool = False
-    """Whether a task carries out what the last look found."""
+    """Whether a task does what the last look said."""
     waiting: bool = False
-    """Whether the last look found nobody left to be asked."""
+    """Whether the last look saw nobody left to be asked."""
     announced: bool = False
     """Whether it was told that all victims have been asked."""
     ended: Ending | None = None
@@ -83,57 +84,57 @@ class Plan(msgspec.Struct, eq=False):
     unplaced: list[Member] = []
     """The members that go on."""
     order: tuple[float, int] = (0.0, 0)
-    """By what it stands before or behind other plans: those that were decided before it come first."""
+    """By what plans are ordered: the first decided comes first."""
 
     # What was decided.
     grounds: dict[str, DecidedVictim] = {}
     """Victim's uid to what was decided of it; empty for a plan of an earlier leader."""
     groups: dict[int, str] = {}
-    """The names of the groups that victims go with, by the number that the record has for each, as far as known."""
+    """Number of a group of victims to its name, as far as known."""
     room: str = ""
     """What victims on other nodes go for; empty if there are none."""
     owners: frozenset[str] = frozenset()
-    """Whose pods its victims are (`workload_of`), as far as that is known."""
+    """Owners of its victims (`workload_of`), as far as known."""
     left_out: frozenset[str] = frozenset()
-    """Nodes that were left out when it was decided."""
+    """Nodes that were left out."""
     leaves: dict[str, CountedOn] = {}
-    """Key of each victim that was there when it was taken up to what decisions count on of it."""
+    """Key of a victim that was there at the start to what decisions count on."""
     evictions: dict[str, PodEviction] = {}
     """Victim's uid to what the log is to know of its eviction."""
     logged: int = 0
-    """The version of the log of evictions from which on a new leader knows the plan and its victims."""
+    """The version of the log of evictions that has the plan and its victims."""
     granted: float = -math.inf
-    """Since when evictions count against it for the rates: those before it was taken over count for who decided it."""
+    """Since when evictions count against it for the rates: not those before it was taken over."""
     displaced: set[str] = set()
-    """uids of the pods of lower priority in its way whose nominations have been cleared, as far as they could be."""
+    """uids of lower preemptors whose nominations have been cleared for it, or cannot be."""
 
     # What became of the victims.
     needed: set[str] = set()
-    """uids of victims that have yet to be asked to leave; once it has ended those of whom no answer has come."""
+    """uids of victims yet to be asked; once it has ended, those without an answer."""
     gone: set[str] = set()
-    """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
+    """uids of victims that were asked with success, or are leaving or gone anyway."""
     asking: dict[str, Pod] = {}
-    """uid of a victim that is being asked: it may be on its way out, though no answer says so yet."""
+    """uid of a victim that is being asked, and may be on its way out."""
     tries: dict[str, Tries] = {}
     """uid of a pod to what was asked about it in vain."""
     evicting: ServerTime | None = None
-    """When the first victim was asked; at the earliest, for a plan of an earlier leader."""
+    """When the first victim was asked, at the earliest."""
     notices: dict[str, float] = {}
-    """uid of a victim that has a notice to when that is over: then it may be asked, and earlier if it is ready."""
+    """uid of a victim to the end of its notice; it may be asked earlier if it is ready."""
     tried: dict[str, bool] = {}
-    """uid of a victim to whether the server has said, asked with `dryRun`, that it lets it go; False if it cannot."""
+    """uid of a victim that would go, by a `dryRun`; False if the server cannot say."""
 
     # What the watches have shown.
     roomy: float = math.inf
-    """Since when all members have fitted on their nodes; infinite while they do not."""
+    """Since when all members fit on their nodes; infinite while they do not."""
     newcomer: str = ""
     """Who came to one of its nodes last, and with which priority."""
     rehearsed: bool = False
-    """Whether it is only imagined that its victims were asked."""
+    """Whether it is only imagined that victims were asked."""
     emptied: float = math.inf
-    """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
+    """When the victims of a rehearsed plan count as gone."""
     approved: tuple[object, ...] = ()
-    """By what it was last found that all victims that were left may go (`look.judged_by`)."""
+    """By what it was last found that all left may go (`PlanContext.judged_by`)."""
 
     def __post_init__(self) -> None:
         self.id, self.key = self.record.id, next(iter(self.members))
@@ -146,10 +147,15 @@ class Plan(msgspec.Struct, eq=False):
         """The devices that it holds."""
         return [device for member in self.unplaced for device in member.devices]
 
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes on which it holds room."""
+        return {member.node for member in self.unplaced}
+
     def member_for(self, victim: Pod) -> Member:
-        """For whom a victim goes: of the members that go on the one on its node, if there is one."""
+        """For whom a victim goes: the member on its node, or the first one."""
         members = self.unplaced or [*self.members.values()]
-        return next((member for member in members if member.node == victim.spec.node_name), members[0])
+        return next((row for row in members if row.node == victim.spec.node_name), members[0])
 
     def written_on(self, member: Member) -> PlanRecord:
         """What is written on a member."""
@@ -166,37 +172,40 @@ class Plan(msgspec.Struct, eq=False):
 
     @property
     def unclear(self) -> set[str]:
-        """Uids of the victims of whom it is not known whether they go: the answer is on its way, or was lost."""
+        """Uids of the victims whose answers have not come yet, or were lost."""
         answered = {uid for uid, tries in self.tries.items() if not (self.busy or tries.unclear)}
         return self.asking.keys() - answered
 
     def counted_on(self) -> dict[str, CountedOn | None]:
-        """What decisions count on by now, by pod: that victims leave, and that members are nominated, or are not."""
+        """What decisions count on, by pod: victims leave, and members are nominated or not."""
         leaving, gone = self.gone | self.needed, self.rehearsed and math.isinf(self.emptied)
-        rows = {key: row._replace(gone=gone) if row.uid in leaving else None for key, row in self.leaves.items()}
+        rows = dict[str, CountedOn | None]()
+        for key, row in self.leaves.items():
+            rows[key] = row._replace(gone=gone) if row.uid in leaving else None
         for key, member in self.members.items():
-            row = CountedOn(member.uid, node=member.node, off=member.ended is not None)
-            rows[key] = None if member.ended is Ending.DEPOSED else row
+            nominated = CountedOn(member.uid, node=member.node, off=member.ended is not None)
+            rows[key] = None if member.ended is Ending.DEPOSED else nominated
         return rows
 
     def note_told(self, uid: str, until: float) -> None:
-        """This victim has a notice, which is over then: what the server said before may be different by then."""
+        """This victim has a notice until then; what a `dryRun` said before holds no more."""
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
     def with_all_of(self, uids: Collection[str]) -> str:
-        """What people read after the names of these victims: the groups that they go with, and what they go for."""
-        groups = (self.groups.get(victim.group, "") for victim in self.record.victims if victim.uid in uids)
-        return (with_all_of(groups) if self.groups else "") + (f" {self.room}" if self.room else "")
+        """What people read after the names of these victims: their groups, and what they go for."""
+        victims = (victim for victim in self.record.victims if victim.uid in uids)
+        groups = with_all_of(self.groups.get(victim.group, "") for victim in victims)
+        return f"{groups} {self.room}".rstrip()
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
-    """By the number of a group that victims go with its name; none if all its pods are gone."""
-    there = ((victim.group, state.pod_of(victim.key, victim.uid)) for victim in victims if victim.group)
-    return {number: str(group_of(pod)) for number, pod in there if pod is not None}
+    """The numbers of the groups that victims go with to their names; none for one that is gone."""
+    there = ((victim.group, state.pod_of(victim.key, victim.uid)) for victim in victims)
+    return {number: str(group_of(pod)) for number, pod in there if number and pod}
 
 
-def stays(pod: Pod | None) -> bool:
+def stays(pod: Pod | None) -> TypeGuard[Pod]:
     """Whether a pod is there, and neither leaves its node nor has ended there."""
     return pod is not None and not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
@@ -207,15 +216,13 @@ class PlanIndex:
     def __init__(self) -> None:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
-        self._known: Index[str, Plan] = Index(
-            lambda plan: {row.node for row in plan.unplaced} | {victim.uid for victim in plan.record.victims}
-        )
+        self._known: Index[str, Plan] = Index(lambda plan: plan.nodes | {victim.uid for victim in plan.record.victims})
         self.leaving: Newest[str, float] = Newest(_MOST_LEAVING)
-        """Pod that leaves, by uid, to when it has had its time since it was asked, or was first seen to leave."""
+        """uid of a pod that leaves to when its time ends, from when it was asked or seen to leave."""
 
     def put(self, plan: Plan) -> None:
-        """The plan has begun, or something of it has ended: until it is known who of its victims goes it is known."""
-        is_over = plan.ended is not None and not plan.asking
+        """The plan is new, or something of it has ended; it is known until its victims are clear."""
+        is_over = bool(plan.ended and not plan.asking)
         self._known.put(plan.id, None if is_over else plan)
         if is_over:
             self.by_id.pop(plan.id, None)
@@ -224,17 +231,17 @@ class PlanIndex:
             self.by_preemptor |= {member.key: plan for member in plan.unplaced}
 
     def of(self, value: str) -> Collection[Plan]:
-        """The plans that hold room on this node, or name the victim of this uid; its group may be on several nodes."""
+        """The plans that hold room on this node, or have a victim of this uid."""
         return self._known.get(value, {}).values()
 
     def stands(self, pod: Pod) -> bool:
-        """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""
+        """Whether the plan of the notice on a pod wants it to go, or it leaves anyway."""
         record, uid = notice_of(pod), pod.metadata.uid
-        plan = self.by_id.get(record.plan) if record is not None else None
-        wanted = plan is not None and (uid in plan.needed or (uid in plan.gone and plan.ended is None))
-        return wanted or bool(pod.metadata.deletion_timestamp)
+        plan = self.by_id.get(record.plan) if record else None
+        wanted = plan and (uid in plan.needed or (uid in plan.gone and not plan.ended))
+        return bool(wanted or pod.metadata.deletion_timestamp)
 
     def untold(self, uid: str) -> None:
-        """What plans told this victim holds no more, since another tells it or its notice is taken off."""
+        """What plans told this victim holds no more: another tells it, or its notice is taken off."""
         for plan in self.of(uid):
             plan.notices.pop(uid, None)

@@ -1,12 +1,13 @@
-"""The room that a plan waits for: when it comes, and who took it; for devices, too, which are held for its preemptor.
+"""The room that a plan waits for, when it comes, and who took it; and devices that are held.
 
-A nomination reserves no devices (docs/kubernetes-behaviour.md K43). So later decisions count those that the preemptor
-would get as taken, and the victims that hold them are asked so that all of them end together: who wants fewer devices
-would take the first that comes free.
+A nomination reserves no devices (docs/kubernetes-behaviour.md K43). So decisions count those that the
+preemptor would get as taken. The victims that have them are asked so that all end together: who wants
+fewer devices would take the first that comes free.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -23,117 +24,112 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.state.state import State
 
-# Until when a plan may go on.
-
 
 def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: float) -> float:
-    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
+    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others act first.
 
-    The time counts from when all room was there, and only while the preemptor's scheduler is seen at work: if that is
-    away, no node is to blame. Before, it counts from when the last notice is over, when the last victim, and the last
-    pod that leaves the node, has had its time to end: whoever ends sooner may have kept others from being asked. A
-    deletionTimestamp is by the API server's clock, and this one may be ahead. So such a pod has at least its grace
-    period from when it was asked, or first seen to leave.
+    The time counts from when all room was there, while the preemptor's scheduler is seen at work: else
+    no node is to blame. Before, it counts from the last end of a notice, a victim, or a pod that leaves
+    the node: who ends sooner may have kept others from being asked. A deletionTimestamp is by the API
+    server's clock, which may be behind: a pod has its grace period since it was asked or seen to leave.
     """
     state, clock, leaving = evaluator.state, evaluator.clock, index.leaving
-    now = Now(clock.monotonic(), clock.wall())
+    now, snapshot, pods = clock.monotonic(), state.snapshot, state.snapshot.pods
     if math.isfinite(plan.roomy):
         if plan.record.resize:
             return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
-        chance, pods = evaluator.schedulers.chance, [state.pods.get(member.key) for member in plan.unplaced]
-        chances = [chance(pod, plan.roomy, timeout) for pod in pods if pod is not None]
+        members = [pod for member in plan.unplaced if (pod := state.pods.get(member.key))]
+        chances = [evaluator.schedulers.chance(pod, plan.roomy, timeout) for pod in members]
         return max(chances, default=math.inf) + timeout
-    known, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
-    nodes = state.snapshot.nodes.rows_of({member.node for member in plan.unplaced})
-    ends = [plan.started, *(until for uid, until in plan.notices.items() if uid in plan.needed)]
-    ends += [leaving.get(uid, -math.inf) for uid in plan.gone]
-    victims = state.snapshot.pod_rows([victim.key for victim in plan.record.victims])
-    for row in rows[np.isin(known.node[rows], nodes) | np.isin(rows, victims)].tolist():
-        ends.append(float(known.gone_at[row]) - now.wall + now.monotonic)
-        pod = state.pods.get(known.key(row))
-        if pod is not None and pod.metadata.deletion_timestamp:
+    ends = [plan.started, *(leaving.get(uid, -math.inf) for uid in plan.gone)]
+    ends += [until for uid, until in plan.notices.items() if uid in plan.needed]
+    ahead = clock.wall() - now
+    rows = evaluator.leaving_within(math.inf, Now(now, now + ahead))
+    here = np.isin(pods.node[rows], snapshot.nodes.rows_of(plan.nodes))
+    victims = snapshot.pod_rows([victim.key for victim in plan.record.victims])
+    for row in rows[here | np.isin(rows, victims)].tolist():
+        uid, pod = pods.uids[row], state.pods.get(pods.key(row))
+        if pod and pod.metadata.deletion_timestamp:
             written = pod.metadata.deletion_grace_period_seconds
-            leaving.setdefault(pod.metadata.uid, now.monotonic + (grace_of(pod) if written is None else written))
-        ends.append(leaving.get(known.uids[row], -math.inf))
+            leaving.setdefault(uid, now + (grace_of(pod) if written is None else written))
+        ends += float(pods.gone_at[row]) - ahead, leaving.get(uid, -math.inf)
     return max(ends) + timeout
 
 
-# Who took the room.
-
-
 def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
-    """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
-    later = (row for other in index.of(member.node) if other.order > plan.order for row in other.unplaced)
-    return [row.key for row in later if row.node == member.node and row.priority == member.priority]
+    """The preemptors of equal priority for which the node was chosen later: lost room is theirs."""
+    later = (other.unplaced for other in index.of(member.node) if other.order > plan.order)
+    rows, place = itertools.chain.from_iterable(later), (member.node, member.priority)
+    return [row.key for row in rows if (row.node, row.priority) == place]
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
-    """The owners (`workload_of`) of victims of the plan that have put pods back in their place, in this member's way.
+    """The owners (`workload_of`) of victims that have put pods back, in this member's way.
 
-    Such a pod was made after the plan began to evict. It has devices of the member, or is on the node, and the member
-    would fit there without it. If something else keeps the member from the node, such as another owner's pod, nobody
-    has put anything back.
+    Such a pod was made after the plan began to evict. It has devices of the member, or the member would
+    fit on the node without it. If something else keeps the member away, such as another owner's pod,
+    nobody has put anything back.
     """
-    state, snapshot, node, back = evaluator.state, evaluator.state.snapshot, member.node, dict[str, Pod]()
-    preemptor, others, evicting = state.pods.get(member.key), later_equals(plan, member, index), plan.evicting
-    keys = list(map(snapshot.pods.key, snapshot.pods_on(node)))
-    keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
+    state, snapshot, node = evaluator.state, evaluator.state.snapshot, member.node
+    keys = [snapshot.pods.key(row) for row in snapshot.pods_on(node)]
+    if plan.room:
+        keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())]
     # Claims say who has devices before a pod is seen on the node.
-    claims = [snapshot.device_claims.claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
-    users = {f"{claim.metadata.namespace}/{user.name}" for claim in claims for user in claim.status.reserved_for or ()}
+    users = set[str]()
+    for key, _ in claims_in_the_way(snapshot, plan, member):
+        claim = snapshot.device_claims.claims[key]
+        users |= {f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for or ()}
+    begun, back = plan.evicting, dict[str, str]()
     victims = {victim.uid for victim in plan.record.victims}
     for key in (*users, *keys):
         pod = state.pods.get(key)
-        if pod is None or evicting is None or not evicting.is_before(pod) or pod.metadata.uid in victims:
-            continue
-        if workload_of(pod) in plan.owners:
-            back[key] = pod
-    owners = {workload_of(back[key]) for key in users & back.keys()}
-    here = [key for key in dict.fromkeys(keys) if key in back]
-    if preemptor is None or not here or not evaluator.has_room(preemptor, node, but=[*others, *here]):
+        if pod and begun and begun.is_before(pod) and pod.metadata.uid not in victims:
+            back[key] = workload_of(pod)
+    back = {key: owner for key, owner in back.items() if owner in plan.owners}
+    owners = {back[key] for key in users & back.keys()}
+    here, others = [key for key in dict.fromkeys(keys) if key in back], later_equals(plan, member, index)
+    preemptor = state.pods.get(member.key)
+    if not (preemptor and here and evaluator.has_room(preemptor, node, but=[*others, *here])):
         return owners
     gone = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(others))
     for owner in plan.owners - owners:
-        rest = [key for key in here if workload_of(back[key]) != owner]
-        without = np.union1d(gone, snapshot.pod_rows(set(here).difference(rest)))
-        beside = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(rest), without=without)
+        own = snapshot.pod_rows([key for key in here if back[key] == owner])
+        rest = np.setdiff1d(snapshot.pod_rows(here), own)
+        without = np.union1d(gone, own)
+        beside = victims_needed(snapshot, preemptor, node, rest, without=without)
         if not evaluator.fits_on(preemptor, node, np.union1d(gone, beside)):
             owners.add(owner)
     return owners
 
 
 def to_displace(state: State, plan: Plan) -> list[Pod]:
-    """The pods whose nominations to the plan's nodes are to be cleared: those that do not fit beside its preemptors.
+    """The pods that are nominated to the plan's nodes and do not fit beside its preemptors.
 
-    They are judged as if all pods that are leaving were gone, the more important ones first: each that fits keeps its
-    place against those after it. This is narrower than kube-scheduler on purpose (`DefaultPreemption`'s
-    `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
-    and pods of another scheduler are that scheduler's.
+    All pods that are leaving count as gone. The more important come first: each that fits keeps its
+    place against those after it. This is narrower than kube-scheduler on purpose: `prepareCandidate` of
+    `DefaultPreemption` clears every lower nomination. Pods of other schedulers are left alone.
     """
     snapshot, pods, displaced = state.snapshot, state.snapshot.pods, dict[str, Pod]()
     leaving, nominees = pods.leaving(), pods.nominees()
     for member in plan.unplaced if not plan.record.resize else ():
-        preemptor = state.pods.get(member.key)
-        scheduler = preemptor.spec.scheduler_name if preemptor is not None else ""
-        here = nominees[pods.nominated[nominees] == snapshot.nodes.find(member.node)]
+        preemptor, node = state.pods.get(member.key), member.node
+        scheduler = preemptor.spec.scheduler_name if preemptor else ""
+        here = nominees[pods.nominated[nominees] == snapshot.nodes.find(node)]
         keys = map(pods.key, here[pods.priority[here] < member.priority].tolist())
-        known = [pod for key in keys if key not in plan.members and (pod := state.pods.get(key)) is not None]
-        lower = [pod for pod in known if pod.spec.scheduler_name == scheduler]
+        known = (state.pods.get(key) for key in keys if key not in plan.members)
+        lower = [pod for pod in known if pod and pod.spec.scheduler_name == scheduler]
         lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
         undecided = {key_of(pod) for pod in lower}
         for pod in lower:
             without = np.union1d(leaving, snapshot.pod_rows(undecided))
-            if fits_on(snapshot, pod, member.node, without=without):
+            if fits_on(snapshot, pod, node, without=without):
                 undecided.discard(key_of(pod))
             else:
                 displaced[key_of(pod)] = pod
-    return list(displaced.values())
-
-
-# Devices.
+    return [*displaced.values()]
 
 
 def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
-    """The claims, by `namespace/name`, that hold these devices of a member and that no pod that leaves will free."""
-    leaving = {snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()} | plan.gone | plan.needed
+    """The claims, by `namespace/name`, that hold devices of a member and that nobody who leaves frees."""
+    leaving = {snapshot.pods.uids[row] for row in snapshot.pods.leaving()} | plan.gone | plan.needed
     return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)
