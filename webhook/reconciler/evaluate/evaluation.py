@@ -1,4 +1,4 @@
-"""What to do for a preemptor or its gang, on the newest state: nothing, wait, evict, or nothing that helps."""
+"""What to do for a preemptor or its gang, on the newest state: wait, evict, or nothing."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ _SHOWN = 5
 _LOWEST = -(2**31)
 """The lowest priority there is."""
 _PROTECTION_PAUSE = 1.0
-"""Seconds between two tries at ends of protections, however close these lie."""
+"""Seconds between two tries at ends of protections, at least."""
 _TRIES = 4
 """Decisions for a gang until nothing stands against one."""
 
 
 @dataclass
 class Evaluation:
-    """What to do for a preemptor, or for the members of its gang together (docs/semantics.md D).
+    """What to do for a preemptor or its gang (docs/semantics.md D).
 
-    So many plans, `attempts`, evicted for one of them in vain. Nothing is planned on the nodes `left_out`.
+    So many plans, `attempts`, evicted in vain. On the nodes `left_out` nothing is planned.
     """
 
     evaluator: Evaluator
@@ -79,7 +79,7 @@ class Evaluation:
     promised: Promised = NOTHING_PROMISED
 
     def outcome(self) -> Outcome:
-        """Raises ClusterError for an unreadable member of a gang, ExtenderError for a failed extender."""
+        """Raises ClusterError for an unreadable member, ExtenderError for an extender that failed."""
         clock, self._state = self.evaluator.clock, self.evaluator.state
         self._at = Now(clock.monotonic(), clock.wall())
         self._limits = LimitsNow(self.evaluator, self.policy, self.members.ready, self._at)
@@ -87,7 +87,7 @@ class Evaluation:
             return self._together()
         (pod,), limits = self.members.ready, self._limits
         ahead = PodsAhead(self.evaluator, (pod,), self._at, self.promised)
-        # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
+        # 1. Decide without the pods that evicting would not remove, or must not now.
         given = self._state.snapshot, unnominated(pod), self.rules, self._at.wall, self.extenders
         come = ahead.groups or self.promised.held
         # Room beside a pod that grows is its own at once.
@@ -104,13 +104,13 @@ class Evaluation:
             return waits
         if not decision.eligible:
             return Unschedulable(decision.reason, due=self._schedule_begins())
-        # 4. Evict on the best node, or the best one of which nobody takes devices.
+        # 4. Evict on the best node of which nobody takes devices.
         chosen = ahead.first_left(decision) if decision.asks_for_devices else decision.selected
         if chosen is None:
             outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
             outcome = self._on_best(chosen, decision, ahead)
-        # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
+        # 5. If nothing helps, a plan may wait for slower pods to leave, as long as it lasts.
         if not isinstance(outcome, Unschedulable):
             return outcome
         outcome = replace(outcome, behind=bool(ahead.blocking))
@@ -120,7 +120,7 @@ class Evaluation:
         return self._wait(pod, decision, later, ahead) or outcome
 
     def _on_best(self, chosen: Candidate, decision: Decision, ahead: PodsAhead) -> Outcome:
-        """Evict on the chosen node; the next best ones are told with it."""
+        """Evict on the chosen node, told with the next best ones."""
         best = decision.selected
         scores = {score.node: score for score in decision.scores(_SHOWN + 1)}
         shown = {
@@ -144,9 +144,9 @@ class Evaluation:
         )
 
     def _together(self) -> Outcome:
-        """What to do for the members of a gang together (docs/semantics.md D12)."""
+        """What to do for a gang (docs/semantics.md D12)."""
         state, members, limits = self._state, self.members, self._limits
-        # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
+        # 1. The gang at the lowest priority of it or a member. Nobody of it counts as nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
         if self.policy.extenders:
@@ -156,7 +156,7 @@ class Evaluation:
         waiting = map(unnominated, (*members.ready, *members.gated))
         gang = form_gang(state.snapshot, waiting, members.secured)
         gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
-        # 2. Decide with the pods excluded that evicting would not remove, or must not now.
+        # 2. Decide without the pods that evicting would not remove, or must not now.
         decision = self._agreed(gang, limits.excluded | limits.last_resort)
         if isinstance(decision, Unschedulable) and limits.last_resort.any():
             decision = self._agreed(gang, limits.excluded)
@@ -164,7 +164,7 @@ class Evaluation:
             return limits.kept_from(decision)
         if isinstance(decision, Fits):
             return decision
-        # 3. Evict. Devices are held in the order of the places, and those of lower priority give way.
+        # 3. Evict. Who comes first in the places keeps devices from those of lower priority.
         placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
         places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
         return self._reserves(
@@ -178,13 +178,13 @@ class Evaluation:
         )
 
     def _agreed(self, gang: Gang, exclusions: Mask) -> GangDecision | Fits | Unschedulable:
-        """The decision with these pods excluded to which nothing objects; what does, if there is none.
+        """The decision without these pods to which nothing objects; else what does.
 
-        Where the rates leave fewer victims, or others take the room on a node or a part of the devices, it is
-        decided again, a few times.
+        It is made a few times: the rates may leave fewer victims, and others may take a node's room or a
+        part of its devices.
         """
         limits, snapshot, objection = self._limits, self._state.snapshot, None
-        # A plan that has yet to ask its pods may end because of this gang: they stay, and do not count as leaving
+        # Pods that a plan has yet to ask do not count as leaving: it may end because of this gang
         planned = snapshot.pod_rows(self.promised.planned)
         leaving = np.setdiff1d(limits.leaving, planned, assume_unique=True)
         decided = partial(
@@ -221,7 +221,7 @@ class Evaluation:
         return objection
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
-        """The first node that is not left to the members that would go there, and why; else None."""
+        """The first node that is not left to its members, and why; None if all are."""
         snapshot, members = self._state.snapshot, defaultdict[str, list[Pod]](list)
         for pod, node in decision.placements:
             members[node].append(pod)
@@ -238,25 +238,24 @@ class Evaluation:
     ) -> Evicts | Waits | Unschedulable:
         """Evict the victims that do not leave anyway, within attempts.
 
-        If other plans are to ask all of them, only wait. Both plans have them as victims then: the other one
-        may never ask them.
+        If other plans are to ask all of them, only wait. Both have them as victims: the others may never ask.
         """
         state, limits, planned = self._state, self._limits, self.promised.planned
-        snapshot, pods, most = state.snapshot, state.snapshot.pods, limits.limits.attempts_per_preemptor
+        snapshot, pods, most = state.snapshot, state.snapshot.pods, self.policy.limits.attempts_per_preemptor
         rows = snapshot.pod_rows([victim.key for victim in victims])
-        gone = set(map(pods.key, rows[pods.terminating[rows]].tolist())).difference(planned)
-        keys = [victim.key for victim in victims if victim.key not in gone]
-        waits = all(key in planned for key in keys)
+        rows = rows[~pods.terminating[rows] | np.isin(rows, snapshot.pod_rows(planned))]
+        unasked = set(map(pods.key, rows.tolist()))
+        waits = unasked.issubset(planned)
         if not waits and self.attempts >= most:
             why = f"{self.attempts} plans evicted pods for it in vain, and the policy allows {most}"
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
-        rows = snapshot.pod_rows(keys)
         leaving = np.setdiff1d(limits.leaving, rows)
         there = np.isin(pods.node[leaving], snapshot.nodes.rows_of(nodes))
-        asked = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
+        keys = [victim.key for victim in victims if victim.key in unasked]
+        asked = tuple(filter(None, map(state.pods.get, keys)))
         evictors = sorted(limits.evictors.keys() & map(name_of, asked))
         groups = {victim.key: victim.group for victim in victims if victim.group}
-        nowhere_else = set(map(pods.key, rows[limits.last_resort[rows]].tolist()))
+        last_resort = set(map(pods.key, rows[limits.last_resort[rows]].tolist()))
         decided = list[DecidedVictim]()
         for pod in asked:
             key, node = key_of(pod), pod.spec.node_name
@@ -267,7 +266,7 @@ class Evaluation:
                 owner=workload_of(pod),
                 rule=grounds.rule,
                 because=grounds.text,
-                last_resort=key in nowhere_else,
+                last_resort=key in last_resort,
                 node=node if node not in nodes else msgspec.UNSET,
                 group=groups.get(key, msgspec.UNSET),
             )
@@ -283,7 +282,7 @@ class Evaluation:
         )
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
-        """Wait for the room that the pods `leaving` make; None if they make none that is left to it."""
+        """Wait for the room that the pods `leaving` make; None if none of it is left to the pod."""
         if not (nodes := decision.fits_without(leaving) if len(leaving) else []):
             return None
         if pod.spec.node_name:
@@ -291,8 +290,8 @@ class Evaluation:
         nominated = pod.status.nominated_node_name
         if nominated in nodes and PLAN not in (pod.metadata.annotations or {}):
             return Unschedulable(f"somebody else has nominated it to {nominated}, where room is coming up")
-        # 1. Of the pods that a plan has yet to ask those go for it that it needs and may evict. Nobody does if others
-        #    have to go, too, that it may not evict: that plan may never ask them.
+        # 1. Of the pods that a plan has yet to ask those go that it needs and may evict. None do if it may not
+        #    evict others of them: that plan may never ask.
         state, snapshot, planned = self._state, self._state.snapshot, self.promised.planned
         pods = snapshot.pods
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
@@ -305,11 +304,11 @@ class Evaluation:
             sure = np.append(np.setdiff1d(rest, theirs), needed)
             if not (len(needed) and len(theirs)) or fits_on(snapshot, pod, node, without=sure):
                 own[node] = needed
-        # 2. A nomination where pods in front take the room would take it from others in vain.
+        # 2. Where pods in front take the room a nomination is in vain.
         taken = ahead.taken(np.concatenate([rest, *own.values()]))
         if not (nodes := [node for node in own if node not in taken]):
             return None
-        # 3. Where fewest others lose a nomination: none does where it fits beside all at the lowest priority.
+        # 3. Where fewest others lose a nomination; none does where it fits beside all of them.
         lower = pods.nominees()
         lower = lower[pods.priority[lower] < priority_of(pod)]
         lost = Counter(snapshot.nodes.names[row] for row in pods.nominated[lower].tolist())
@@ -319,15 +318,15 @@ class Evaluation:
                 lost[node] = 0
         node = min(nodes, key=lambda node: (lost[node], node != nominated))
         keys = map(pods.key, own[node].tolist())
-        victims = tuple(victim for key in keys if (victim := state.pods.get(key)) is not None)
+        victims = tuple(filter(None, map(state.pods.get, keys)))
         gone = np.count_nonzero(pods.node[leaving] == snapshot.nodes.find(node))
         return Waits(node, int(gone), victims, decision.groups_of(own[node]))
 
     def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:
-        """Nothing helps now: why, and when time alone may let the pod be helped.
+        """Nothing helps now: why, and when time alone may change that.
 
-        A rate leaves room again or its schedule ends, the API server may be asked again for a pod that it did
-        not remove, or a protection window of a pod of lower priority ends.
+        A rate leaves room again or its schedule ends, the API server is asked again about a pod, or the
+        protection of a pod of lower priority ends.
         """
         snapshot, limits, rejections = self._state.snapshot, self._limits, decision.rejections
         left, (now, wall), makes_room = limits.left, self._at, "wherever evicting pods makes room,"
@@ -354,7 +353,7 @@ class Evaluation:
         rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
         schedules = [rate.schedule for rate in limits.limits.rates.values() if rated]
         ending = [schedule.ends(wall) for schedule in schedules if schedule is not None]
-        # The first protection of a pod of lower priority on a node that ends.
+        # The first protection of a placed pod of lower priority that ends.
         ends = protection_ends(snapshot, self.rules, wall, priority_of(pod))
         ends = np.zeros(0) if ends is None else ends[(priority < priority_of(pod)) & placed]
         protected = float(ends[ends > wall].min(initial=math.inf)) - wall
@@ -373,14 +372,12 @@ class Evaluation:
         return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
 
     def _schedule_begins(self) -> float | None:
-        """When the policy's schedule begins if it keeps everybody now, in monotonic seconds."""
+        """If the policy's schedule keeps everybody now, when it begins, in monotonic seconds."""
         (now, wall), schedule = self._at, self.policy.schedule
         begins = schedule.begins(wall) if schedule and self.rules.outside(wall) else None
         return None if begins is None else now + begins - wall
 
 
 def unnominated(pod: Pod) -> Pod:
-    """The preemptor without a nomination: one that an earlier plan left does not count."""
-    if not pod.status.nominated_node_name:
-        return pod
+    """The preemptor without the nomination that an earlier plan left."""
     return replace(pod, status=replace(pod.status, nominated_node_name=""))

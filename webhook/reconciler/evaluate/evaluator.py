@@ -1,4 +1,4 @@
-"""What decisions and looks at plans ask of cluster and past: who leaves, who goes in vain, what is free."""
+"""What decisions and looks ask of the cluster and the past: who leaves or goes in vain, what is free."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.bounded import Newest
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.counters import UNBOUNDED
@@ -24,6 +25,8 @@ from webhook.reconciler.state.state import State
 
 _OVERDUE = 60.0
 """Seconds after which nobody counts on a pod that should be gone."""
+_REMEMBERED = 1000
+"""Answers that are kept whether a pod fits on a node."""
 _NOWHERE = 2**40
 """More pods than a node takes."""
 
@@ -36,12 +39,11 @@ class Evaluator:
         self.log = log
         self.schedulers = SchedulerActivity()
         self.clock = clock
-        self._asked: dict[tuple[int, str, bytes], tuple[Pod, bool]] = {}
-        """Since the last event: which pod fits on which node without which others."""
-        self._asked_at = -1
+        self._fits: Newest[tuple[int, int, str, bytes], tuple[Pod, bool]] = Newest(_REMEMBERED)
+        """By version of the snapshot and pod, with that pod, so that its id stays."""
 
     def exclusions(self, now: float) -> Mask:
-        """The pods, by row, that were seen to go on running however often they are evicted.
+        """The pods, by row, that go on running however often they are evicted.
 
         The API server refused to remove them, or their owners put them back.
         """
@@ -55,12 +57,12 @@ class Evaluator:
         return self.state.snapshot.pod_rows([key for owner in owners for key in known.get(owner, ())])
 
     def room_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods whose room comes up by then. Owners that put pods back take it at once."""
+        """Rows of pods whose room comes up by then. Owners that put pods back take it."""
         rows, (_, owners, _) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods that will be gone from their nodes by then, without those long overdue."""
+        """Rows of pods that are gone from their nodes by then, long overdue ones left out."""
         pods = self.state.snapshot.pods
         rows = pods.leaving()
         ends = pods.gone_at[rows]
@@ -68,22 +70,16 @@ class Evaluator:
         return leaving
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
-        """Whether the pod fits on the node once the pods that leave are gone, and those in `but`."""
+        """Whether the pod fits on the node once all that leave are gone, and `but` for these."""
         snapshot = self.state.snapshot
         gone, later = snapshot.pods.leaving(), snapshot.pod_rows(but)
         return self.fits_on(pod, node, np.union1d(gone, later) if len(later) else gone)
 
     def fits_on(self, pod: Pod, node: str, without: Rows = NO_PODS) -> bool:
-        """Whether the pod fits without these others: worked out once between two events."""
+        """Whether the pod fits without these pods: worked out once between two events."""
         snapshot = self.state.snapshot
-        if self._asked_at != snapshot.version:
-            self._asked_at = snapshot.version
-            self._asked.clear()
-        question = id(pod), node, without.tobytes()
-        if question not in self._asked:
-            fits = fits_on(snapshot, pod, node, without=without)
-            self._asked[question] = pod, fits  # the pod, so that its id stays
-        return self._asked[question][1]
+        question = snapshot.version, id(pod), node, without.tobytes()
+        return self._fits.made(question, lambda: (pod, fits_on(snapshot, pod, node, without=without)))[1]
 
 
 def mask_of(state: State, rows: Rows) -> Mask:
@@ -93,13 +89,13 @@ def mask_of(state: State, rows: Rows) -> Mask:
     return mask
 
 
-# What is free on candidates and what pods need, as columns: a row for pods, then one for each resource.
+# What is free on candidates and what pods need: a row for pods, then one for each resource.
 
 
 def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints:
     """What a pod uses up: one pod, then its amount of each resource.
 
-    As many pods as no node takes if none has such a resource, which devices do not serve either.
+    More pods than a node takes, if nodes have no such resource and no devices serve it.
     """
     index = snapshot.nodes.resources
     need = np.zeros(1 + len(index), np.int64)
@@ -113,7 +109,7 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints:
 
 
 def free_without(candidates: Candidates) -> Ints:
-    """What is free on the candidates once their victims are gone, as `needed_by` counts it."""
+    """What is free on the candidates without their victims, in rows as of `needed_by`."""
     snapshot, rows = candidates.snapshot, candidates.nodes
     nodes, victims = snapshot.nodes, candidates.pods[candidates.here()]
     free = amounts_on(candidates, victims, snapshot.pods.node[victims])
@@ -125,7 +121,7 @@ def free_without(candidates: Candidates) -> Ints:
 
 
 def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
-    """What these pods use on the candidates, as `needed_by` counts it, each on its one of `nodes`."""
+    """What these pods use on the candidates, each on its one of `nodes`, as `needed_by` counts."""
     snapshot, columns = candidates.snapshot, _columns_of(candidates)[nodes]
     rows, columns = rows[columns >= 0], columns[columns >= 0]
     total = np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64)
@@ -136,7 +132,7 @@ def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
 
 
 def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
-    """How many of the names, of which some may be empty, are those of each candidate's node."""
+    """How often each candidate's node is among the names; they may be empty."""
     columns = _columns_of(candidates)[candidates.snapshot.nodes.rows_of(names)]
     return np.bincount(columns[columns >= 0], minlength=len(candidates.nodes))
 
@@ -144,9 +140,9 @@ def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
 def share_no_node(
     snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: Rows, elsewhere: Rows | None = None
 ) -> Mask:
-    """On which of the nodes (rows) the two pods cannot be together, or with the other on one of `elsewhere`.
+    """On which nodes (rows) the two cannot be together, or with the other on one of `elsewhere`.
 
-    That is by a host port, a claim that only one pod may use, or by anti-affinity of either.
+    A host port forbids it, a claim for one pod alone, or anti-affinity of either.
     """
     clash = any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports)
     claims, others = claims_of(incoming.pod), claims_of(other)
@@ -167,7 +163,7 @@ def share_no_node(
 
 
 def _columns_of(candidates: Candidates) -> Rows:
-    """Each node's column among the candidates; -1 for others, and for no node, which reads the last."""
+    """Each node's column among the candidates; -1 for others and, in the last entry, for no node."""
     columns = np.full(candidates.snapshot.nodes.rows + 1, -1, np.intp)
     columns[candidates.nodes] = np.arange(len(candidates.nodes))
     return columns

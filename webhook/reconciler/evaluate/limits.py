@@ -1,10 +1,9 @@
-"""What keeps pods that the rules let go: who would come back, rates, cycles and disruption budgets. Pure.
+"""What keeps pods that the rules let go: owners, rates, cycles and disruption budgets. Pure.
 
 Masks of pod rows exclude pods that their owner or kubelet puts back on the node, that the API server
-does not remove, or that leave, but too late. They exclude pods that count in a used-up rate, and those
-whose workload evicted the preemptor's, if the policy keeps the evictor. Pods whose replacement could run
-on no other node go only if nothing else helps. A rate allows what recent evictions have left of it.
-Budgets are counted without what a plan itself has reserved.
+does not remove, that leave too late, or that count in a used-up rate. They exclude pods whose workload
+evicted the preemptor's, if the policy keeps evictors. Pods whose replacement could run on no other node
+go only if nothing else helps. Budgets are counted without what a plan itself has reserved.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
 NOT_NOW = 1
-"""Rejected by recent evictions: it may stand once they have left their windows."""
+"""Rejected by recent evictions, until they leave their windows."""
 NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
-"""Rejected for good: more victims than the rate allows in a whole window. Other filters have other codes."""
+"""Rejected for good: more victims than the rate ever allows. Other filters have other codes."""
 BEYOND_BUDGET = 8
-"""The code of candidates with a victim that the Eviction API would refuse."""
+"""Rejected, since the Eviction API would refuse a victim."""
 _SHOWN = 3
 """Evictors that are named."""
 
 
 class _Counted(NamedTuple):
-    """How a rate counts pods: each in a `group`, which has so many evictions `left`; -1 for none."""
+    """How a rate counts pods: each in a `group` with so many evictions `left`, -1 for none."""
 
     code: int
     rate: AnyRate
@@ -55,42 +54,42 @@ class _Counted(NamedTuple):
 class LimitsNow:
     """What keeps pods that the rules let go from going now: API server, rates, cycles.
 
-    `pods` is the preemptor, or the members of a gang that are placed together. If pods of workload A were
-    evicted for B within the policy's window, a preemptor of A that evicts pods of B closes a cycle. Longer
-    ones go by B, which was evicted for C, to pods of C. The policy may keep these pods.
+    `pods` is the preemptor, or those of a gang. If pods of workload A were evicted for B within the
+    policy's window, a preemptor of A that evicts B closes a cycle; or C, if B was evicted for that.
+    The policy may keep these pods.
     """
 
     def __init__(self, evaluator: Evaluator, policy: PreemptionPolicy, pods: Iterable[Pod], at: Now) -> None:
         log, state, now = evaluator.log, evaluator.state, at.monotonic
         snapshot, cycles = state.snapshot, policy.limits.cycles
-        self._state, self._policy, self._at = state, policy, at
+        self._state, self._policy = state, policy
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)
         _, _, self.asked_again = log.excluded(now)
         """When the first pod excluded for a while may be asked again, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
         self.evictors = log.evictors(own, cycles.window, now)
-        """Workload or bare pod for which pods were evicted to the way from it to the preemptor's own."""
+        """Workload or bare pod that evicted to the way from it to the preemptor's own workload."""
         stay = self.evictors if cycles.keep is CycleKeeper.EVICTOR else ()
         bare = snapshot.pod_rows([evictor.removeprefix(BARE) for evictor in stay])
         self._kept = np.append(bare, evaluator.owned(stay))
         self.last_resort = state.index.last_resort()
         self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
-        """The rows of pods that leave so soon that decisions count on them and evict no others."""
+        """Rows of pods that leave so soon that decisions count on them."""
         late = np.setdiff1d(snapshot.pods.leaving(), self.leaving, assume_unique=True)
         self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
-        """Which pods may not go now: in vain, to close no cycle, by a rate, or as they leave."""
+        """Which pods, by row, may not go now."""
         if self.left.again is not None:
             self._exclude_used_up(evaluator)
         self.evicted = None
-        """How often each pod's workload was evicted recently; None if the policy does not count it."""
+        """How often each pod's workload was evicted recently; None if the policy does not count."""
         if (recent := policy.victims.cost.recent_evictions) is not None:
             self.evicted = np.zeros(snapshot.pods.rows, np.int64)
             for workload, count in log.counts(recent, now).items():
                 self.evicted[evaluator.owned((workload,))] = count
 
     def _exclude_used_up(self, evaluator: Evaluator) -> None:
-        """No pod may go whose owner, node, namespace, label or cluster has nothing left of a rate."""
+        """Nobody goes whose owner, node, namespace, label or cluster has used up a rate."""
         snapshot, used_up, excluded = self._state.snapshot, self.left.used_up, self.excluded
         pods, per_label = snapshot.pods, self.limits.per_label
         excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
@@ -100,7 +99,6 @@ class LimitsNow:
         namespaces, values = frozenset(used_up("perNamespace")), frozenset(used_up("perLabel"))
 
         def is_inside(identity: Identity) -> bool:
-            """Whether pods like this are in such a namespace, or have such a label."""
             return identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
 
         if namespaces or values:
@@ -117,19 +115,20 @@ class LimitsNow:
         return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
 
     def decide(self, decided: Callable[..., Decision], in_front: CandidateFilter | None) -> Decision:
-        """The decision without the pods that may not go now, by rates, budgets and who is `in_front`.
+        """The decision, as `decided` makes it, within rates and budgets and behind those `in_front`.
 
-        `decided` makes it. Nobody goes in place of pods that are `leaving` in time. If every candidate has
-        more victims than a rate allows, it is made again with as many pods of a node as the rates leave:
-        first the cheapest, then those that give most of what the preemptor lacks. Fewer or more important
-        pods may be enough.
+        Nobody goes in place of pods that leave in time. If all candidates have too many victims for a rate,
+        it is decided again with as many pods of a node as the rates leave: the cheapest, then those that
+        give most of what is lacking. Fewer or more important pods may be enough.
         """
-        state, evicts = self._state, self._policy.eviction is EvictionMode.EVICT
+        state, last = self._state, self.last_resort
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
-            """0 for candidates that may be selected now, else the code of what rejects them first."""
-            codes = self.beyond_rates(candidates)
-            if evicts:
+            """0 for candidates that may be selected now, else what rejects them first."""
+            codes = np.zeros(len(candidates.nodes), np.int8)
+            if self.left.left:
+                codes = self.beyond_rates(candidates)
+            if self._policy.eviction is EvictionMode.EVICT:
                 codes[(codes == 0) & (candidates.violations > 0)] = BEYOND_BUDGET
             if in_front is not None and (open_ := codes == 0).any():
                 codes[open_] = in_front(candidates.only(open_))
@@ -137,16 +136,16 @@ class LimitsNow:
 
         leaving = mask_of(state, self.leaving) if len(self.leaving) else None
         decided = partial(decided, candidate_filter=selectable, leaving=leaving, evicted=self.evicted)
-        decision = decide_sparing(self.last_resort, decided, self.excluded)
+        decision = decide_sparing(last, decided, self.excluded)
         if decision.selected is not None or not decision.rejections & {NOT_NOW, *NEVER}:
             return decision
         rows = decision.may_go_rows()
         relief = decision.relief(rows)
         for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
             if at_once and (NOT_NOW in decision.rejections or self.left.until is None):
-                break  # it is known already whether waiting for the rates helps
+                break  # it is known whether waiting for the rates helps
             beyond = mask_of(state, self.beyond(rows, preference, at_once=at_once))
-            narrowed = decide_sparing(self.last_resort, decided, self.excluded | beyond)
+            narrowed = decide_sparing(last, decided, self.excluded | beyond)
             narrowed.rejections |= decision.rejections
             if narrowed.selected is not None:
                 return narrowed
@@ -156,14 +155,11 @@ class LimitsNow:
     # The rates.
 
     def beyond_rates(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate within the rates, else why it is rejected.
+        """0 for candidates within the rates, else why they are rejected.
 
-        So one with too many victims does not keep the preemptor from the next best. Victims that leave
-        anyway are not asked, and do not count.
+        So the preemptor gets the best one within them. Victims that leave anyway do not count.
         """
         codes = np.zeros(len(candidates.nodes), np.int8)
-        if not self.left.left:
-            return codes
         asked = ~self._state.snapshot.pods.terminating[candidates.pods]
         candidate, rows = candidates.numbers[asked], candidates.pods[asked]
         for counted in self._counted(rows):
@@ -175,13 +171,13 @@ class LimitsNow:
         return codes
 
     def code_of(self, victims: Rows) -> int:
-        """Why a gang's victims, on all nodes, are more than the rates allow; 0 if they are not."""
+        """Why a gang's victims, on all nodes, are more than the rates allow; else 0."""
         node, nobody = np.zeros(len(victims), np.intp), np.zeros(len(victims), np.bool_)
         together = Candidates.on_nodes(self._state.snapshot, node, victims, nobody)
         return int(self.beyond_rates(together).max(initial=0))
 
     def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
-        """The `excluded`, and pods beyond what the rates leave on all nodes if the `chosen` go first."""
+        """The `excluded`, and those that the rates keep on all nodes if the `chosen` go first."""
         pods = self._state.snapshot.pods
         mask = np.zeros(pods.rows, np.bool_)  # a trial may have made rows since
         mask[: len(excluded)] = excluded
@@ -201,7 +197,7 @@ class LimitsNow:
         rows = rows[~pods.terminating[rows]]
         node = pods.node[rows].astype(np.intp) * (not together)
         kept = np.arange(len(rows))
-        for counted in self._counted(rows):  # what lies within another group comes first
+        for counted in self._counted(rows):  # those within another group come first
             if together and counted.rate is self.limits.per_cluster:
                 continue
             group, left = counted.group[kept], counted.left[kept]
@@ -210,7 +206,7 @@ class LimitsNow:
         return np.delete(rows, kept)
 
     def _counted(self, rows: Rows) -> Iterator[_Counted]:
-        """How each rate counts these pods; those alike in owner and identity are named once."""
+        """How each rate counts these pods; those of one owner and identity are alike."""
         pods, codes = self._state.snapshot.pods, {name: code for code, name in NEVER.items()}
         alike = pods.owner[rows].astype(np.int64) << 32 | pods.identity[rows]
         by_kind: dict[str, NDArray[Any]] = {"node": pods.node[rows], "cluster": np.zeros_like(rows)}
@@ -224,23 +220,23 @@ class LimitsNow:
             yield _Counted(codes[field], rate, *columns)
 
     def _name(self, kind: str, id_: int) -> str | None:
-        """The name of this kind in which a rate counts pods alike; None if it counts them in none."""
-        nodes, pods = self._state.snapshot.nodes, self._state.snapshot.pods
+        """The name of this kind in which a rate counts such pods; None if it does not."""
+        pods = self._state.snapshot.pods
         if kind in ("node", "cluster"):
-            return nodes.names[id_] if kind == "node" else ""
+            return pods.nodes.names[id_] if kind == "node" else ""
         owner, identity = pods.owners.values[id_ >> 32], pods.identities.values[id_ & 0xFFFFFFFF]
-        assert owner is not None
-        assert identity is not None
+        assert owner
+        assert identity
         if kind == "owner":
             return workload_name(owner.kind, owner.name, identity.namespace, identity.labels) or None
         if kind == "namespace":
             return identity.namespace
-        made = identity.labels_at_creation.items()
-        return next((value for key, value in made if label(key) == kind), None)
+        labels = identity.labels_at_creation
+        return next((labels[key] for key in labels if label(key) == kind), None)
 
 
 def _places(of: Rows, group: Rows) -> Rows:
-    """How many pods of the same candidate or node, and the same group, come before each pod."""
+    """How many pods of the same candidate or node and group come before each pod."""
     both = of * (group.max(initial=0) + 2) + group + 1
     order = np.argsort(both, kind="stable")
     firsts = np.flatnonzero(np.diff(both[order], prepend=-1))
@@ -250,9 +246,9 @@ def _places(of: Rows, group: Rows) -> Rows:
 
 
 def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask) -> Decision:
-    """The decision without the `excluded` pods, and without those of `last` resort if it finds others.
+    """The decision without those of `last` resort, or with them if it finds nothing.
 
-    `decided` makes it, by its `exclusions`.
+    `decided` makes it, given whom it leaves out (`exclusions`).
     """
     sparing = decided(exclusions=excluded | last)
     if sparing.selected is not None or not sparing.eligible or not last.any() or sparing.fits:
@@ -263,10 +259,9 @@ def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask)
 
 
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
-    """Which budget keeps one of the victims, if all of them are to go; empty if none does.
+    """Which budget keeps one of these victims, if all are to go; empty if none does.
 
-    Through the Eviction API every budget counts, whatever the policy says of choosing victims
-    (docs/semantics.md D4).
+    The Eviction API counts every budget, whatever the policy says of choosing victims (docs/semantics.md D4).
     """
     evicts = policy.eviction is EvictionMode.EVICT
     if not (evicts or policy.budgets is BudgetMode.STRICT) or not state.budgets.items():
@@ -287,8 +282,8 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
     for key, names in users.items():
         if (budget := state.budgets.get(key)) is None:
             continue
-        stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
-        left = 0 if stale else budget.status.disruptions_allowed - len(state.pending.spending(key) - names)
-        if len(names) > left:
+        status, spent = budget.status, len(state.pending.spending(key) - names)
+        stale = (status.observed_generation or 0) < (budget.metadata.generation or 0)
+        if stale or len(names) > status.disruptions_allowed - spent:
             return f"disruption budget {key} does not let {', '.join(sorted(names))} go"
     return ""

@@ -1,9 +1,8 @@
 """What comes of an evaluation of a preemptor: it fits, waits, evicts, asks, or nothing helps.
 
-In a full cluster thousands of preemptors wait for the same. What a decision says depends on what a pod
-asks for, not on its name: the verdict on one is the verdict on all of its shape. It holds until something
-happens that could help, and even then during the back-off of the pod that was tried. So a shape costs as
-many decisions as one pod.
+In a full cluster thousands of preemptors wait for the same. A decision depends on what a pod asks for,
+not on its name: a verdict is one on all pods of a shape. It holds until something happens that could help,
+and then for the back-off of the pod that was tried. So a shape costs as many decisions as one pod.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Reserves(Struct, frozen=True):
     leaving: int
     victims: tuple[Pod, ...] = ()
     groups: dict[str, str] = {}
-    """The name of the group that a victim goes with, by its key."""
+    """By the key of a victim, the group that it goes with."""
     candidates: int = 0
     alternatives: tuple[Alternative, ...] = ()
     """Other nodes that would have done."""
@@ -55,19 +54,19 @@ class Reserves(Struct, frozen=True):
     room: str = ""
     """What victims on other nodes go for, such as `to make room in zone z1`."""
     decided: tuple[DecidedVictim, ...] = ()
-    """The victims as the decision tells them; none if another plan decided about them."""
+    """The victims as the decision tells them; none if that was another plan's."""
     places: tuple[tuple[Pod, str], ...] = ()
-    """The members that are placed together, each with its node, the first on `node`; none for a pod."""
+    """Members of a gang that are placed together, with their nodes, the first on `node`."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were no candidates."""
     cycles: tuple[tuple[str, ...], ...] = ()
-    """The cycles that it closes: from a victim's workload to the preemptor's, each evicted for the last."""
+    """The cycles that it closes: workloads from a victim's to its own, each evicted for the last."""
 
 
 class Waits(Reserves, frozen=True):
     """Reserve the node, and evict nobody.
 
-    Its victims are those that another plan has yet to ask. If it never does, they are asked for this one.
+    Another plan has yet to ask its victims. If it never does, they are asked for this one.
     """
 
     result: ClassVar[str] = "waits"
@@ -103,10 +102,10 @@ class Unschedulable(Struct, frozen=True):
 
 
 class Members(NamedTuple):
-    """The pods that are placed together: mostly one. Of a gang those without a node, and the group's `key`.
+    """The pods that are placed together: mostly one. Of a gang those without a node, and its `key`.
 
-    The policy may place those that are `ready`; the `gated` ones are held back. Plans under way have nominated
-    other members to the nodes `secured`.
+    The policy may place those that are `ready`; the `gated` are held back. Plans under way have nominated
+    others to the nodes `secured`.
     """
 
     ready: tuple[Pod, ...]
@@ -118,8 +117,8 @@ class Members(NamedTuple):
 class Promised(NamedTuple):
     """What plans under way mean for other decisions.
 
-    Pods `planned` count as leaving, although a plan has yet to ask them. `held` are by node the preemptors of
-    lower priority for which pods were evicted there.
+    The `planned` count as leaving, although a plan has yet to ask them. `held` are, by node, preemptors of
+    lower priority for which pods were evicted.
     """
 
     planned: Collection[str] = ()
@@ -132,7 +131,7 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Question
 
 
 class Moment(NamedTuple):
-    """Monotonic seconds, how much has happened that could help, and for how many seconds the pod backs off."""
+    """Monotonic seconds, how much has happened that could help, and for how long the pod backs off."""
 
     now: float
     events: int

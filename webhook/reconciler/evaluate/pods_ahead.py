@@ -1,15 +1,14 @@
 """Who else comes to a candidate: kube-scheduler places pods of higher priority first (docs/semantics.md D11).
 
-A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what is
-emptied as soon as it fits there. So the preemptor has to fit beside all of those that come when its victims
-are gone, in three states: with the pods there that leave anyway, without these, and with the victims that
-another plan has yet to ask. It does not fit beside a pod that takes its host port, its claim that only one
-pod may use, or that anti-affinity keeps from it.
+A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what
+is emptied as soon as it fits. So the preemptor has to fit beside all that come when its victims are gone,
+in three states: with pods that leave anyway, without them, and with victims that another plan has yet to
+ask. It does not fit beside a pod that takes its host port or its claim for one pod alone, or that
+anti-affinity keeps from it.
 
-A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). While some
-are missing the preemptor gets none, and who wants less takes those that are free: a pod that waits, of
-whatever priority and scheduler, or the one that a controller puts in a victim's place at once
-(docs/kubernetes-behaviour.md K43).
+A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). While
+some are missing the preemptor gets none, and who wants less takes what is free: a waiting pod of any
+priority and scheduler, or one that a controller puts in a victim's place (docs/kubernetes-behaviour.md K43).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple
@@ -60,15 +60,15 @@ AHEAD = 9
 _GROUPS = 100
 """Groups of pods in front that are looked at."""
 _CANDIDATES = 16
-"""The best candidates, which are looked at one by one for devices."""
+"""The best candidates that are looked at for devices, one by one."""
 _DEVICE_GROUPS = 16
-"""Groups of other waiting pods that ask for devices that are looked at."""
+"""Groups of other pods that wait for devices that are looked at."""
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
-"""Controllers that replace a pod as soon as it leaves or is gone. A Job does so after ten seconds."""
+"""Controllers that replace a pod at once as it leaves or is gone. A Job waits ten seconds."""
 
 
 class Coming(NamedTuple):
-    """Pods that are alike: what each takes, and by candidate how many come and are nominated."""
+    """Pods that are alike: what each needs, and how many come, or are nominated, by candidate."""
 
     alike: list[Pod]
     need: Ints
@@ -76,47 +76,42 @@ class Coming(NamedTuple):
     there: Ints
 
 
+@dataclass(eq=False)
 class PodsAhead:
-    """Says of each candidate whether it is left to the preemptor (`CandidateFilter`) and pods beside it.
+    """Whether each candidate is left to the preemptor and pods beside it (`CandidateFilter`).
 
-    Preemptors of lower priority keep the room that was made for them (`Promised.held`). A `plan`, by id, asks
-    its victims together. The `others` of its gang take nothing from it.
+    Those of lower priority keep the room made for them (`Promised.held`). The victims of its `plan` (id) go
+    together. The `others` of its gang take nothing from it.
     """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        pods: Sequence[Pod],
-        at: Now,
-        promised: Promised = NOTHING_PROMISED,
-        *,
-        plan: str = "",
-        others: Collection[Pod] = (),
-    ) -> None:
-        self._evaluator, self._state = evaluator, evaluator.state
-        self._at, self._promised, self._plan = at, promised, plan
-        self._snapshot = evaluator.state.snapshot
-        self._served = {key_of(pod) for pod in (*pods, *others)}
+    evaluator: Evaluator
+    pods: Sequence[Pod]
+    at: Now
+    promised: Promised = NOTHING_PROMISED
+    plan: str = ""
+    others: Collection[Pod] = ()
+    blocking: str = ""
+    """Why the first candidate is not left to it, for people; empty if all are."""
+
+    def __post_init__(self) -> None:
+        self._state, self._snapshot = self.evaluator.state, self.evaluator.state.snapshot
+        self._pods = sorted(self.pods, key=priority_of)
+        self._served = {key_of(pod) for pod in (*self.pods, *self.others)}
         """Those who take nothing from the preemptor."""
-        self.blocking = ""
-        """Why the first candidate is not left to it, for people; empty as long as all are."""
-        self._pods = sorted(pods, key=priority_of)
         self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
-        """The pods of higher priority that wait, the most important first."""
-        self._leaving = evaluator.leaving_within(math.inf, at)
-        """Rows of pods that leave anyway, nobody knows how fast: at most in their grace period."""
+        """The waiting pods of higher priority, the most important first."""
         self._fitting: dict[str, Rows | None] = {}
-        """By a pod's uid, the nodes (rows) it fits on; None if its scheduler does not want to place it."""
+        """By a pod's uid, the nodes (rows) it fits on; None if its scheduler leaves it alone."""
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
 
     @cached_property
     def _own(self) -> list[tuple[PodInfo, Ints]]:
-        """What each of those that are placed needs, the least important first."""
+        """What each preemptor needs, the least important first."""
         return [(pod, needed_by(self._snapshot, pod)) for pod in map(compile_pod, self._pods)]
 
     def taken(self, victims: Rows) -> set[str]:
-        """The nodes of these pods that others take once all of them are gone; held room is not looked at."""
+        """The nodes of these pods that others take once all of them are gone, held room aside."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         victims = victims[np.argsort(pods.node[victims], kind="stable")]
         nodes, nobody = pods.node[victims].astype(np.intp), np.zeros(len(victims), np.bool_)
@@ -124,9 +119,9 @@ class PodsAhead:
         return set(candidates.names(np.flatnonzero(self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
-        """Why a node is not left to the preemptors once its victims are gone, for people; empty if it is.
+        """Why a node is not left to the preemptors once its victims are gone; empty if it is.
 
-        If nobody `evicts` them, neither who is held there counts nor who takes a part of the devices.
+        If nobody `evicts` them, room held there does not count, nor who takes a part of the devices.
         """
         if not len(victims) and not evicts:
             return ""
@@ -141,14 +136,14 @@ class PodsAhead:
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that is left to the preemptor, else AHEAD."""
         snapshot, lost = self._snapshot, self._lost(candidates)
-        for node, held in self._promised.held.items():
-            # Pods were evicted there for those of lower priority: they keep their room beside the preemptor.
+        for node, held in self.promised.held.items():
+            # Those of lower priority for whom pods were evicted keep their room beside the preemptor.
             lower = [pod for pod in held if key_of(pod) not in self._served]
             there = np.isin(candidates.nodes, snapshot.nodes.rows_of((node,)))
             if not lower or not there.any():
                 continue
             here, last = candidates.only(there), min(lower, key=priority_of)
-            both = PodsAhead(self._evaluator, (last, *self._pods), self._at, plan=self._plan)
+            both = PodsAhead(self.evaluator, (last, *self._pods), self.at, plan=self.plan)
             pairs = product((pod for pod, _ in self._own), lower)
             apart = any(share_no_node(snapshot, pod, low, here.nodes).any() for pod, low in pairs)
             if apart or both._lost(here, crowded=True).any():
@@ -157,7 +152,7 @@ class PodsAhead:
         return np.where(lost, AHEAD, 0).astype(np.int8)
 
     def _lost(self, candidates: Candidates, *, crowded: bool = False) -> Mask:
-        """Which candidates others take. If `crowded`, also where there is no room beside nominated pods.
+        """Which candidates others take. If `crowded`, also those without room beside nominated pods.
 
         Pods of higher priority are placed first. Nominated ones keep their room, wherever they will be.
         """
@@ -177,7 +172,7 @@ class PodsAhead:
                 taken, example = (left < 0).any(axis=0), alike[0]
                 for pod, _ in self._own:
                     apart = share_no_node(snapshot, pod, example, nodes)
-                    # It may keep others out of all of a zone, on whichever node there it comes.
+                    # On whichever node of a zone it comes, it may keep others out of all of it.
                     if apart.any() and (elsewhere := self._nodes_for(example)) is not None:
                         lost |= share_no_node(snapshot, pod, example, nodes, elsewhere)
                     taken |= apart
@@ -189,9 +184,9 @@ class PodsAhead:
     def _come(self, candidates: Candidates, free: Ints, gone: Rows, order: int) -> Iterator[Coming]:
         """Who comes before the preemptor if so much is `free`; of a gang only all together.
 
-        The most important pod comes first, by an `order` of -1 last. The victims are gone, and the pods in the
-        rows `gone`. Victims on other nodes than their candidate's count for all: they may stand in the way of
-        these pods, too. Of those that are placed together the more important ones come before such a pod.
+        The most important come first, by an `order` of -1 last. The victims and the pods in the rows `gone`
+        have left. Victims on other nodes have for all candidates: they may stand in the way of these, too.
+        Of those that are placed together more important ones come before them.
         """
         snapshot, room, state = self._snapshot, free.copy(), self._state
         elsewhere = candidates.pods[~candidates.here() & (candidates.group == 0)]
@@ -205,7 +200,7 @@ class PodsAhead:
                 continue
             need = needed_by(snapshot, pod)
             if not alike or pod.beyond or need[0] > 1:
-                continue  # nobody can say where it fits, or no node has what it needs
+                continue  # nobody can say where it fits, or it fits nowhere
             there = count_on(candidates, (pod.status.nominated_node_name for pod in alike))
             before = sum(own[:, None] for other, own in self._own if other.priority >= group.priority)
             times = (room - before)[need > 0] // need[need > 0, None]
@@ -223,12 +218,12 @@ class PodsAhead:
             yield Coming(alike, need, count, there)
 
     def _fits(self, pod: PodInfo, candidates: Candidates, gone: Rows) -> Mask:
-        """On which candidates a pod fits once the victims have left, and the pods in the rows `gone`."""
+        """On which candidates a pod fits without the victims and the pods in the rows `gone`."""
         snapshot, nodes = self._snapshot, candidates.nodes
         going = mask_of(self._state, candidates.pods)
         fits_there = fits_without(prefilter(snapshot, pod, gone), going, nodes)
         if needs_devices(snapshot, pod):
-            # Where claims with a name may stay in use, or come free for others, it may get its devices.
+            # Claims with a name may stay in use, or come free for others: then it may get its devices.
             users = snapshot.pod_rows(self._state.index.sharing())
             users = np.intersect1d(users, np.append(candidates.pods, gone))
             bare = prefilter(snapshot, without_devices(snapshot, pod), gone)
@@ -237,32 +232,33 @@ class PodsAhead:
         return fits_there
 
     def _nodes_for(self, example: Pod) -> Rows | None:
-        """The nodes, by row, on which a pod fits; None if its scheduler leaves it pending all the same."""
+        """The nodes (rows) a pod fits on; None if its scheduler leaves it pending all the same."""
         uid, snapshot = example.metadata.uid, self._snapshot
         if uid not in self._fitting:
             nodes = fits(snapshot, for_any_node(example))
-            late = self._evaluator.schedulers.overdue(example, fits=bool(nodes), now=self._at.monotonic)
+            late = self.evaluator.schedulers.overdue(example, fits=bool(nodes), now=self.at.monotonic)
             self._fitting[uid] = None if late else snapshot.nodes.rows_of(nodes)
         return self._fitting[uid]
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
-        """What is free in each state that may come up, and which pods (rows) have left besides the victims."""
+        """What is free in each state that may come up, and who (rows) has left besides the victims."""
         pods, pending, victims = self._snapshot.pods, self._state.pending, candidates.pods
         yield free, NO_PODS
-        later = np.setdiff1d(self._leaving, victims)
+        leaving = self.evaluator.leaving_within(math.inf, self.at)
+        later = np.setdiff1d(leaving, victims)
         later = later[np.isin(pods.node[later], candidates.nodes)]
         if len(later):
             yield free + amounts_on(candidates, later, pods.node[later]), later
         # Victims that another plan has yet to ask may be the last to leave
-        planned = victims[candidates.here() & np.isin(victims, self._leaving)].tolist()
-        staying = [row for row in planned if pending.leaves_for(pods.key(row)) - {self._plan}]
+        planned = victims[candidates.here() & np.isin(victims, leaving)].tolist()
+        staying = [row for row in planned if pending.leaves_for(pods.key(row)) - {self.plan}]
         if staying:
             yield free - amounts_on(candidates, np.array(staying), pods.node[staying]), NO_PODS
 
     # Devices, node by node.
 
     def first_left(self, decision: Decision) -> Candidate | None:
-        """The best of the candidates looked at of which nobody takes devices; None if there is none."""
+        """The best of the first candidates of which nobody takes devices; None without one."""
         for candidate in decision.shortlist(_CANDIDATES):
             victims = self._snapshot.pod_rows([victim.key for victim in candidate.victims])
             if not (why := self.takes_devices(self._pods[0], candidate.node, victims)):
@@ -271,10 +267,9 @@ class PodsAhead:
         return None
 
     def takes_devices(self, pod: Pod, host: str, victims: Rows, *, evicts: bool = True) -> str:
-        """Who takes devices on a node before a preemptor has those that it needs, as in `taker`.
+        """Who takes devices on a node before a preemptor has those that it needs; empty if nobody does.
 
-        Pods of lower priority for which others were evicted get theirs once all victims are gone, then pods
-        in front.
+        When the victims are gone pods of lower priority get what was freed for them, then pods in front.
         """
         snapshot, own = self._snapshot, self._device_needs(pod)
         pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
@@ -284,8 +279,8 @@ class PodsAhead:
             return ""
         left, nobody = [pods.uids[row] for row in rows.tolist()], np.zeros(len(rows), np.bool_)
         candidate = Candidates.on_nodes(snapshot, np.full(len(rows), node), rows, nobody)
-        # 1. What is held for pods of lower priority, and what those in front take, also those of plans.
-        lower = [low for low in self._promised.held.get(host, ()) if key_of(low) not in self._served]
+        # 1. What is held for those of lower priority, and what those in front take, also by plans.
+        lower = [low for low in self.promised.held.get(host, ()) if key_of(low) not in self._served]
         held = {device for low in lower for device in claims.planned_for(low.metadata.uid)}
         free = free_without(candidate)
         for order in (1, -1):
@@ -303,7 +298,7 @@ class PodsAhead:
                     settled |= device_claims_of(example, made=False)
             if last is not None and own.allocation(node, gone, taken, settled) is None:
                 return _kept_for(last)
-        # 2. What others take while one of those who hold devices is left. A nomination keeps all other room.
+        # 2. What others take while one holder of devices is left. A nomination keeps all other room.
         holders = [uid for uid in left if claims.used_by(uid)]
         if not evicts or len(holders) < 2:
             return ""
@@ -317,9 +312,9 @@ class PodsAhead:
     def _take_parts(
         self, candidate: Candidates, last: Sequence[str], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one victim with these uids is there, if so much is free `beside` it.
+        """Who takes which devices while one of these victims (uids) is left, and so much free `beside` it.
 
-        Of each group of waiting pods one counts for which no plan holds devices and at which its scheduler looks.
+        Of each group a pod counts for which no plan holds devices, and at which its scheduler looks.
         """
         snapshot, node = self._snapshot, int(candidate.nodes[0])
         pods, claims = snapshot.pods, snapshot.device_claims
@@ -360,9 +355,9 @@ class PodsAhead:
 def taken_by(
     evaluator: Evaluator, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plan: str, at: Now
 ) -> str:
-    """Why a node is not left to the pod once the victims of its `plan` (id) are gone; empty if it is.
+    """Why a node is not left to the pod once the victims of its `plan` (id) are gone; else empty.
 
-    As in the decision, pods that leave anyway are gone then, too, if the plan counts on them.
+    Pods that leave anyway are gone then, too, if the plan counts on them.
     """
     ahead, snapshot = PodsAhead(evaluator, (pod,), at, plan=plan), evaluator.state.snapshot
     row, on = snapshot.nodes.find(node), snapshot.pods.node
