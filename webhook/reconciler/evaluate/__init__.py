@@ -1,1 +1,1 @@
-"""What to do for one preemptor: limits, exclusions and extenders around the decision."""
+"""What to do for a preemptor: limits, exclusions and extenders around the decision."""

@@ -1,4 +1,4 @@
-"""What to do for a preemptor or its gang, on the newest state: wait, evict, or nothing."""
+"""What to do for a preemptor or its gang, on the newest state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Evaluation:
     promised: Promised = NOTHING_PROMISED
 
     def outcome(self) -> Outcome:
-        """Raises ClusterError for an unreadable member, ExtenderError for an extender that failed."""
+        """Raises ClusterError for an unreadable member, ExtenderError for a failed extender."""
         clock, self._state = self.evaluator.clock, self.evaluator.state
         self._at = Now(clock.monotonic(), clock.wall())
         self._limits = LimitsNow(self.evaluator, self.policy, self.members.ready, self._at)
@@ -110,7 +110,7 @@ class Evaluation:
             outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
             outcome = self._on_best(chosen, decision, ahead)
-        # 5. If nothing helps, a plan may wait for slower pods to leave, as long as it lasts.
+        # 5. If nothing helps, a plan may wait for slower pods, as long as it lasts.
         if not isinstance(outcome, Unschedulable):
             return outcome
         outcome = replace(outcome, behind=bool(ahead.blocking))
@@ -180,11 +180,10 @@ class Evaluation:
     def _agreed(self, gang: Gang, exclusions: Mask) -> GangDecision | Fits | Unschedulable:
         """The decision without these pods to which nothing objects; else what does.
 
-        It is made a few times: the rates may leave fewer victims, and others may take a node's room or a
-        part of its devices.
+        It is made a few times: the rates may leave fewer victims, others may take a node's room or devices.
         """
         limits, snapshot, objection = self._limits, self._state.snapshot, None
-        # Pods that a plan has yet to ask do not count as leaving: it may end because of this gang
+        # What a plan has yet to ask does not count as leaving: the plan may end because of this gang
         planned = snapshot.pod_rows(self.promised.planned)
         leaving = np.setdiff1d(limits.leaving, planned, assume_unique=True)
         decided = partial(
@@ -221,7 +220,7 @@ class Evaluation:
         return objection
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
-        """The first node that is not left to its members, and why; None if all are."""
+        """The first node that is not left to its members, and why; None without one."""
         snapshot, members = self._state.snapshot, defaultdict[str, list[Pod]](list)
         for pod, node in decision.placements:
             members[node].append(pod)
@@ -238,7 +237,7 @@ class Evaluation:
     ) -> Evicts | Waits | Unschedulable:
         """Evict the victims that do not leave anyway, within attempts.
 
-        If other plans are to ask all of them, only wait. Both have them as victims: the others may never ask.
+        If other plans are to ask all, only wait. Both have them as victims: the others may never ask.
         """
         state, limits, planned = self._state, self._limits, self.promised.planned
         snapshot, pods, most = state.snapshot, state.snapshot.pods, self.policy.limits.attempts_per_preemptor
@@ -282,7 +281,7 @@ class Evaluation:
         )
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
-        """Wait for the room that the pods `leaving` make; None if none of it is left to the pod."""
+        """Wait for the room that pods `leaving` make; None if none of it is left to the pod."""
         if not (nodes := decision.fits_without(leaving) if len(leaving) else []):
             return None
         if pod.spec.node_name:
@@ -290,8 +289,8 @@ class Evaluation:
         nominated = pod.status.nominated_node_name
         if nominated in nodes and PLAN not in (pod.metadata.annotations or {}):
             return Unschedulable(f"somebody else has nominated it to {nominated}, where room is coming up")
-        # 1. Of the pods that a plan has yet to ask those go that it needs and may evict. None do if it may not
-        #    evict others of them: that plan may never ask.
+        # 1. Of the pods that a plan has yet to ask it takes those that it needs and may evict. It takes none if
+        #    it needs others, too: that plan may never ask them.
         state, snapshot, planned = self._state, self._state.snapshot, self.promised.planned
         pods = snapshot.pods
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
@@ -308,7 +307,7 @@ class Evaluation:
         taken = ahead.taken(np.concatenate([rest, *own.values()]))
         if not (nodes := [node for node in own if node not in taken]):
             return None
-        # 3. Where fewest others lose a nomination; none does where it fits beside all of them.
+        # 3. Where fewest others lose a nomination: none where it fits beside all.
         lower = pods.nominees()
         lower = lower[pods.priority[lower] < priority_of(pod)]
         lost = Counter(snapshot.nodes.names[row] for row in pods.nominated[lower].tolist())
@@ -325,8 +324,8 @@ class Evaluation:
     def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:
         """Nothing helps now: why, and when time alone may change that.
 
-        A rate leaves room again or its schedule ends, the API server is asked again about a pod, or the
-        protection of a pod of lower priority ends.
+        A rate leaves room or its schedule ends, a pod may be asked again, or the protection of one of lower
+        priority ends.
         """
         snapshot, limits, rejections = self._state.snapshot, self._limits, decision.rejections
         left, (now, wall), makes_room = limits.left, self._at, "wherever evicting pods makes room,"
@@ -353,7 +352,7 @@ class Evaluation:
         rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
         schedules = [rate.schedule for rate in limits.limits.rates.values() if rated]
         ending = [schedule.ends(wall) for schedule in schedules if schedule is not None]
-        # The first protection of a placed pod of lower priority that ends.
+        # The first protection of a pod of lower priority that ends.
         ends = protection_ends(snapshot, self.rules, wall, priority_of(pod))
         ends = np.zeros(0) if ends is None else ends[(priority < priority_of(pod)) & placed]
         protected = float(ends[ends > wall].min(initial=math.inf)) - wall
@@ -372,7 +371,7 @@ class Evaluation:
         return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
 
     def _schedule_begins(self) -> float | None:
-        """If the policy's schedule keeps everybody now, when it begins, in monotonic seconds."""
+        """When the policy's schedule begins that keeps everybody now, in monotonic seconds."""
         (now, wall), schedule = self._at, self.policy.schedule
         begins = schedule.begins(wall) if schedule and self.rules.outside(wall) else None
         return None if begins is None else now + begins - wall

@@ -1,4 +1,4 @@
-"""What decisions and looks ask of the cluster and the past: who leaves or goes in vain, what is free."""
+"""What decisions and looks ask of cluster and past: who leaves, or goes in vain; what is free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webhook.preemption.filters.counters import UNBOUNDED
 from webhook.preemption.filters.devices import nodes_served
 from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
-from webhook.preemption.snapshot.pod_info import PodInfo, affinity_terms, claims_of, conflicts, host_ports
+from webhook.preemption.snapshot.pod_info import PodInfo, claims_of, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.clock import MeasuringClock, Now
@@ -57,12 +57,12 @@ class Evaluator:
         return self.state.snapshot.pod_rows([key for owner in owners for key in known.get(owner, ())])
 
     def room_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods whose room comes up by then. Owners that put pods back take it."""
+        """Rows of pods whose room comes up by then: owners that put pods back take it."""
         rows, (_, owners, _) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods that are gone from their nodes by then, long overdue ones left out."""
+        """Rows of pods that are gone by then, long overdue ones left out."""
         pods = self.state.snapshot.pods
         rows = pods.leaving()
         ends = pods.gone_at[rows]
@@ -70,13 +70,13 @@ class Evaluator:
         return leaving
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
-        """Whether the pod fits on the node once all that leave are gone, and `but` for these."""
+        """Whether the pod fits once all that leave are gone, and `but` for these."""
         snapshot = self.state.snapshot
         gone, later = snapshot.pods.leaving(), snapshot.pod_rows(but)
         return self.fits_on(pod, node, np.union1d(gone, later) if len(later) else gone)
 
     def fits_on(self, pod: Pod, node: str, without: Rows = NO_PODS) -> bool:
-        """Whether the pod fits without these pods: worked out once between two events."""
+        """Whether the pod fits without these: worked out once between two events."""
         snapshot = self.state.snapshot
         question = snapshot.version, id(pod), node, without.tobytes()
         return self._fits.made(question, lambda: (pod, fits_on(snapshot, pod, node, without=without)))[1]
@@ -89,13 +89,13 @@ def mask_of(state: State, rows: Rows) -> Mask:
     return mask
 
 
-# What is free on candidates and what pods need: a row for pods, then one for each resource.
+# What is free, and what pods need: a row for pods, then one for each resource.
 
 
 def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints:
     """What a pod uses up: one pod, then its amount of each resource.
 
-    More pods than a node takes, if nodes have no such resource and no devices serve it.
+    More pods than a node takes if no node has such a resource and no devices serve it.
     """
     index = snapshot.nodes.resources
     need = np.zeros(1 + len(index), np.int64)
@@ -109,7 +109,7 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints:
 
 
 def free_without(candidates: Candidates) -> Ints:
-    """What is free on the candidates without their victims, in rows as of `needed_by`."""
+    """What is free on the candidates without their victims, as `needed_by` counts."""
     snapshot, rows = candidates.snapshot, candidates.nodes
     nodes, victims = snapshot.nodes, candidates.pods[candidates.here()]
     free = amounts_on(candidates, victims, snapshot.pods.node[victims])
@@ -121,7 +121,7 @@ def free_without(candidates: Candidates) -> Ints:
 
 
 def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
-    """What these pods use on the candidates, each on its one of `nodes`, as `needed_by` counts."""
+    """What these pods use on the candidates, each on one of `nodes`, as `needed_by` counts."""
     snapshot, columns = candidates.snapshot, _columns_of(candidates)[nodes]
     rows, columns = rows[columns >= 0], columns[columns >= 0]
     total = np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64)
@@ -138,32 +138,31 @@ def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
 
 
 def share_no_node(
-    snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: Rows, elsewhere: Rows | None = None
+    snapshot: Snapshot, incoming: PodInfo, other: PodInfo, nodes: Rows, elsewhere: Rows | None = None
 ) -> Mask:
-    """On which nodes (rows) the two cannot be together, or with the other on one of `elsewhere`.
+    """Which nodes (rows) the two cannot share, or with the other on one of `elsewhere`.
 
     A host port forbids it, a claim for one pod alone, or anti-affinity of either.
     """
-    clash = any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports)
-    claims, others = claims_of(incoming.pod), claims_of(other)
+    clash = any(conflicts(own, port) for port in other.ports for own in incoming.ports)
+    claims, others = claims_of(incoming.pod), claims_of(other.pod)
     for claim in map(snapshot.claims.get, claims.named & others.named if claims and others else ()):
         clash |= claim is not None and "ReadWriteOncePod" in (claim.spec.access_modes or ())
     if clash and elsewhere is None:
         return np.ones(len(nodes), np.bool_)
-    apart, meta = np.zeros(len(nodes), np.bool_), other.metadata
-    pairs = [(term, meta.namespace, meta.labels or {}) for term in incoming.anti_affinity]
-    theirs = affinity_terms(other, anti=True)
-    pairs += [(term, incoming.namespace, incoming.labels) for term in theirs]
-    for term, namespace, labels in pairs:
-        if term.selects(namespace, labels, snapshot.namespace_labels(namespace)):
-            domains = snapshot.nodes.label(term.topology_key)
-            taken = domains[nodes if elsewhere is None else elsewhere]
-            apart |= np.isin(domains[nodes], taken[taken >= 0])
+    apart = np.zeros(len(nodes), np.bool_)
+    for terms, pod in ((incoming.anti_affinity, other), (other.anti_affinity, incoming)):
+        namespace = snapshot.namespace_labels(pod.namespace)
+        for term in terms:
+            if term.selects(pod.namespace, pod.labels, namespace):
+                domains = snapshot.nodes.label(term.topology_key)
+                taken = domains[nodes if elsewhere is None else elsewhere]
+                apart |= np.isin(domains[nodes], taken[taken >= 0])
     return apart
 
 
 def _columns_of(candidates: Candidates) -> Rows:
-    """Each node's column among the candidates; -1 for others and, in the last entry, for no node."""
+    """By node its column among the candidates, else -1, as for no node, the last entry."""
     columns = np.full(candidates.snapshot.nodes.rows + 1, -1, np.intp)
     columns[candidates.nodes] = np.arange(len(candidates.nodes))
     return columns

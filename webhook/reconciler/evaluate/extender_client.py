@@ -36,7 +36,7 @@ _Offer = tuple[str, frozenset[str]]
 Answers = Mapping[_Offer, Candidate | None]
 """By offer, the candidate that remains of it; None if it was dropped."""
 Said = dict[str, Answers | ExtenderError]
-"""By its address, what an extender has said of one preemptor until a decision was reached."""
+"""By address what an extender has said of a preemptor until a decision was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ExtenderCache:
         return not managed or not requests(preemptor).keys().isdisjoint(managed)
 
     def __call__(self, preemptor: Pod, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates that remain. Raises UnaskedError for unknown ones, ExtenderError."""
+        """The candidates that remain. Raises UnaskedError if unknown, and ExtenderError."""
         if isinstance(self._said, ExtenderError):
             raise self._said
         known = [offer for candidate in candidates if (offer := _offer_of(candidate)) in self._said]
@@ -91,7 +91,7 @@ def _offer_of(candidate: Candidate) -> _Offer:
 
 
 class ExtenderClient:
-    """Puts questions. `news` gets each one that is answered: the preemptor can be decided for again."""
+    """Puts questions. `news` gets those answered: the preemptor can be decided for again."""
 
     def __init__(self, news: asyncio.Queue[Any]) -> None:
         self._news = news
@@ -99,7 +99,7 @@ class ExtenderClient:
         self._session: aiohttp.ClientSession | None = None
 
     def ask(self, question: Question, said: Said) -> None:
-        """Put a question, and add the answer to what is `said`; one at a time for a preemptor."""
+        """Put a question, one at a time for a preemptor, and add the answer to what is `said`."""
         task = asyncio.get_running_loop().create_task(self._ask(question, said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -134,7 +134,7 @@ class ExtenderClient:
 
 
 async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candidate]:
-    """The candidates that remain. Raises ExtenderError for silence, refusal and nonsense."""
+    """The candidates that remain. Raises ExtenderError for silence, refusal, nonsense."""
     extender, victims, url = question.extender, dict[str, Any](), url_of(question.extender)
     offered = {candidate.node: candidate for candidate in question.candidates}
     for node, candidate in offered.items():
@@ -179,5 +179,5 @@ def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candid
 
 
 def _field(parent: dict[str, Any], name: str) -> Any:
-    """A field by its name in any case, as Go reads JSON: extenders in other languages differ."""
+    """A field by its name in any case, as Go reads JSON: other languages write it as they do."""
     return next((value for key, value in parent.items() if key.lower() == name.lower()), None)

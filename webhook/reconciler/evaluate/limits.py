@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -42,17 +42,8 @@ _SHOWN = 3
 """Evictors that are named."""
 
 
-class _Counted(NamedTuple):
-    """How a rate counts pods: each in a `group` with so many evictions `left`, -1 for none."""
-
-    code: int
-    rate: AnyRate
-    group: Rows
-    left: Ints
-
-
 class LimitsNow:
-    """What keeps pods that the rules let go from going now: API server, rates, cycles.
+    """What keeps pods now that the rules let go: API server, rates, cycles.
 
     `pods` is the preemptor, or those of a gang. If pods of workload A were evicted for B within the
     policy's window, a preemptor of A that evicts B closes a cycle; or C, if B was evicted for that.
@@ -66,10 +57,10 @@ class LimitsNow:
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)
         _, _, self.asked_again = log.excluded(now)
-        """When the first pod excluded for a while may be asked again, in monotonic seconds."""
+        """When the first excluded pod may be asked again, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
         self.evictors = log.evictors(own, cycles.window, now)
-        """Workload or bare pod that evicted to the way from it to the preemptor's own workload."""
+        """Each workload or bare pod that evicted to the way from it to the preemptor's own."""
         stay = self.evictors if cycles.keep is CycleKeeper.EVICTOR else ()
         bare = snapshot.pod_rows([evictor.removeprefix(BARE) for evictor in stay])
         self._kept = np.append(bare, evaluator.owned(stay))
@@ -82,14 +73,14 @@ class LimitsNow:
         if self.left.again is not None:
             self._exclude_used_up(evaluator)
         self.evicted = None
-        """How often each pod's workload was evicted recently; None if the policy does not count."""
+        """How often each pod's workload was evicted recently, if the policy counts."""
         if (recent := policy.victims.cost.recent_evictions) is not None:
             self.evicted = np.zeros(snapshot.pods.rows, np.int64)
             for workload, count in log.counts(recent, now).items():
                 self.evicted[evaluator.owned((workload,))] = count
 
     def _exclude_used_up(self, evaluator: Evaluator) -> None:
-        """Nobody goes whose owner, node, namespace, label or cluster has used up a rate."""
+        """Nobody goes whose owner, node, namespace, label or cluster used up a rate."""
         snapshot, used_up, excluded = self._state.snapshot, self.left.used_up, self.excluded
         pods, per_label = snapshot.pods, self.limits.per_label
         excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
@@ -124,7 +115,7 @@ class LimitsNow:
         state, last = self._state, self.last_resort
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
-            """0 for candidates that may be selected now, else what rejects them first."""
+            """0 for candidates that may be selected, else what rejects them first."""
             codes = np.zeros(len(candidates.nodes), np.int8)
             if self.left.left:
                 codes = self.beyond_rates(candidates)
@@ -162,22 +153,22 @@ class LimitsNow:
         codes = np.zeros(len(candidates.nodes), np.int8)
         asked = ~self._state.snapshot.pods.terminating[candidates.pods]
         candidate, rows = candidates.numbers[asked], candidates.pods[asked]
-        for counted in self._counted(rows):
-            place = _places(candidate, counted.group)
-            counts = counted.group >= 0
-            codes[candidate[counts & (place >= counted.left) & (codes[candidate] == 0)]] = NOT_NOW
-            beyond = counts & (place >= counted.rate.evictions)
-            codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = counted.code
+        for code, rate, group, left in self._counted(rows):
+            place = _places(candidate, group)
+            beyond = (group >= 0) & (place >= left)
+            codes[candidate[beyond & (codes[candidate] == 0)]] = NOT_NOW
+            beyond &= place >= rate.evictions
+            codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = code
         return codes
 
     def code_of(self, victims: Rows) -> int:
-        """Why a gang's victims, on all nodes, are more than the rates allow; else 0."""
+        """Why a gang's victims are more than the rates allow; else 0."""
         node, nobody = np.zeros(len(victims), np.intp), np.zeros(len(victims), np.bool_)
         together = Candidates.on_nodes(self._state.snapshot, node, victims, nobody)
         return int(self.beyond_rates(together).max(initial=0))
 
     def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
-        """The `excluded`, and those that the rates keep on all nodes if the `chosen` go first."""
+        """The `excluded`, and those that the rates keep if the `chosen` go first."""
         pods = self._state.snapshot.pods
         mask = np.zeros(pods.rows, np.bool_)  # a trial may have made rows since
         mask[: len(excluded)] = excluded
@@ -187,26 +178,29 @@ class LimitsNow:
         return mask
 
     def beyond(self, rows: Rows, preference: Floats, *, at_once: bool = False, together: bool = False) -> Rows:
-        """Of these pods those that stay if as many go on each node as the rates leave now.
+        """Of these pods those that stay if as many go of each node as the rates leave now.
 
-        The preferred ones go first. With `at_once` as many go as the rates ever allow. With `together`
-        they go on all nodes together; `perCluster` is left out then: other pods would be no fewer.
+        The preferred go first. With `at_once` as many go as the rates ever allow. With `together` they go
+        of all nodes together, whatever `perCluster` says: others would be no fewer.
         """
         pods = self._state.snapshot.pods
         rows = rows[np.argsort(-preference, kind="stable")]
         rows = rows[~pods.terminating[rows]]
         node = pods.node[rows].astype(np.intp) * (not together)
         kept = np.arange(len(rows))
-        for counted in self._counted(rows):  # those within another group come first
-            if together and counted.rate is self.limits.per_cluster:
+        for _, rate, group, left in self._counted(rows):  # those within another group come first
+            if together and rate is self.limits.per_cluster:
                 continue
-            group, left = counted.group[kept], counted.left[kept]
-            place = _places(node[kept], group)
-            kept = kept[(group < 0) | (place < (counted.rate.evictions if at_once else left))]
+            place = _places(node[kept], group[kept])
+            most = rate.evictions if at_once else left[kept]
+            kept = kept[(group[kept] < 0) | (place < most)]
         return np.delete(rows, kept)
 
-    def _counted(self, rows: Rows) -> Iterator[_Counted]:
-        """How each rate counts these pods; those of one owner and identity are alike."""
+    def _counted(self, rows: Rows) -> Iterator[tuple[int, AnyRate, Rows, Ints]]:
+        """Each rate with its code, the group in which it counts each pod, or -1, and what that has left.
+
+        Pods of one owner and identity are alike.
+        """
         pods, codes = self._state.snapshot.pods, {name: code for code, name in NEVER.items()}
         alike = pods.owner[rows].astype(np.int64) << 32 | pods.identity[rows]
         by_kind: dict[str, NDArray[Any]] = {"node": pods.node[rows], "cluster": np.zeros_like(rows)}
@@ -217,10 +211,10 @@ class LimitsNow:
             group = [-1 if name is None else numbers[name] for name in names]
             left = [self.left.left[field].get(name or "", rate.evictions) for name in names]
             columns = np.array(group, np.intp)[id_of], np.array(left, np.int64)[id_of]
-            yield _Counted(codes[field], rate, *columns)
+            yield codes[field], rate, *columns
 
     def _name(self, kind: str, id_: int) -> str | None:
-        """The name of this kind in which a rate counts such pods; None if it does not."""
+        """The name in which a rate of this kind counts such pods; None without one."""
         pods = self._state.snapshot.pods
         if kind in ("node", "cluster"):
             return pods.nodes.names[id_] if kind == "node" else ""
@@ -236,7 +230,7 @@ class LimitsNow:
 
 
 def _places(of: Rows, group: Rows) -> Rows:
-    """How many pods of the same candidate or node and group come before each pod."""
+    """How many pods of the same candidate or node and group precede each."""
     both = of * (group.max(initial=0) + 2) + group + 1
     order = np.argsort(both, kind="stable")
     firsts = np.flatnonzero(np.diff(both[order], prepend=-1))
@@ -246,9 +240,9 @@ def _places(of: Rows, group: Rows) -> Rows:
 
 
 def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask) -> Decision:
-    """The decision without those of `last` resort, or with them if it finds nothing.
+    """The decision without pods of `last` resort, or with them if it finds nothing.
 
-    `decided` makes it, given whom it leaves out (`exclusions`).
+    `decided` makes it, given its `exclusions`.
     """
     sparing = decided(exclusions=excluded | last)
     if sparing.selected is not None or not sparing.eligible or not last.any() or sparing.fits:

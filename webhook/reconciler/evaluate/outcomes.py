@@ -37,7 +37,7 @@ class Fits(Struct, frozen=True):
 
 
 class Reserves(Struct, frozen=True):
-    """It fits on `node` once `victims` and so many pods that are `leaving` anyway have left."""
+    """It fits on `node` once its `victims` and so many that are `leaving` anyway have left."""
 
     node: str
     leaving: int
@@ -60,7 +60,7 @@ class Reserves(Struct, frozen=True):
     left_out: frozenset[str] = frozenset()
     """Nodes that were no candidates."""
     cycles: tuple[tuple[str, ...], ...] = ()
-    """The cycles that it closes: workloads from a victim's to its own, each evicted for the last."""
+    """The cycles it closes: workloads from a victim's to its own, each evicted for the last."""
 
 
 class Waits(Reserves, frozen=True):
@@ -79,7 +79,7 @@ class Evicts(Reserves, frozen=True):
 
 
 class Unschedulable(Struct, frozen=True):
-    """Nothing helps now. `due` is when something may, in monotonic seconds, if that is known."""
+    """Nothing helps now, but at `due`, in monotonic seconds, if that is known, something may."""
 
     reason: str
     limited: bool = False
@@ -131,7 +131,7 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Question
 
 
 class Moment(NamedTuple):
-    """Monotonic seconds, how much has happened that could help, and for how long the pod backs off."""
+    """Monotonic seconds, how much happened that could help, and how long the pod backs off."""
 
     now: float
     events: int

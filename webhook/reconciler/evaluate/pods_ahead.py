@@ -64,13 +64,14 @@ _CANDIDATES = 16
 _DEVICE_GROUPS = 16
 """Groups of other pods that wait for devices that are looked at."""
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
-"""Controllers that replace a pod at once as it leaves or is gone. A Job waits ten seconds."""
+"""Controllers that replace a pod as it leaves or is gone. A Job waits ten seconds."""
 
 
 class Coming(NamedTuple):
-    """Pods that are alike: what each needs, and how many come, or are nominated, by candidate."""
+    """Pods alike, an example and what it needs; by candidate how many come and are nominated."""
 
     alike: list[Pod]
+    example: PodInfo
     need: Ints
     number: Ints
     there: Ints
@@ -78,9 +79,9 @@ class Coming(NamedTuple):
 
 @dataclass(eq=False)
 class PodsAhead:
-    """Whether each candidate is left to the preemptor and pods beside it (`CandidateFilter`).
+    """Whether candidates are left to the preemptor and pods beside it (`CandidateFilter`).
 
-    Those of lower priority keep the room made for them (`Promised.held`). The victims of its `plan` (id) go
+    Those of lower priority keep room made for them (`Promised.held`). The victims of a `plan` (id) go
     together. The `others` of its gang take nothing from it.
     """
 
@@ -101,7 +102,7 @@ class PodsAhead:
         self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
         """The waiting pods of higher priority, the most important first."""
         self._fitting: dict[str, Rows | None] = {}
-        """By a pod's uid, the nodes (rows) it fits on; None if its scheduler leaves it alone."""
+        """By uid, the nodes (rows) a pod fits on; None if its scheduler leaves it."""
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
 
@@ -111,7 +112,7 @@ class PodsAhead:
         return [(pod, needed_by(self._snapshot, pod)) for pod in map(compile_pod, self._pods)]
 
     def taken(self, victims: Rows) -> set[str]:
-        """The nodes of these pods that others take once all of them are gone, held room aside."""
+        """The nodes of these pods that others take once all are gone, held room aside."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         victims = victims[np.argsort(pods.node[victims], kind="stable")]
         nodes, nobody = pods.node[victims].astype(np.intp), np.zeros(len(victims), np.bool_)
@@ -137,14 +138,14 @@ class PodsAhead:
         """0 for every candidate that is left to the preemptor, else AHEAD."""
         snapshot, lost = self._snapshot, self._lost(candidates)
         for node, held in self.promised.held.items():
-            # Those of lower priority for whom pods were evicted keep their room beside the preemptor.
+            # Those of lower priority for whom pods went keep their room beside it.
             lower = [pod for pod in held if key_of(pod) not in self._served]
             there = np.isin(candidates.nodes, snapshot.nodes.rows_of((node,)))
             if not lower or not there.any():
                 continue
             here, last = candidates.only(there), min(lower, key=priority_of)
             both = PodsAhead(self.evaluator, (last, *self._pods), self.at, plan=self.plan)
-            pairs = product((pod for pod, _ in self._own), lower)
+            pairs = product((pod for pod, _ in self._own), map(compile_pod, lower))
             apart = any(share_no_node(snapshot, pod, low, here.nodes).any() for pod, low in pairs)
             if apart or both._lost(here, crowded=True).any():
                 lost |= there
@@ -152,9 +153,9 @@ class PodsAhead:
         return np.where(lost, AHEAD, 0).astype(np.int8)
 
     def _lost(self, candidates: Candidates, *, crowded: bool = False) -> Mask:
-        """Which candidates others take. If `crowded`, also those without room beside nominated pods.
+        """Which candidates others take; if `crowded`, also those without room beside nominees.
 
-        Pods of higher priority are placed first. Nominated ones keep their room, wherever they will be.
+        Pods of higher priority are placed first. Nominees keep their room, wherever they will be.
         """
         snapshot, nodes = self._snapshot, candidates.nodes
         lost = np.zeros(len(nodes), np.bool_)
@@ -167,18 +168,18 @@ class PodsAhead:
         lost |= crowded & (free < beside).any(axis=0)
         for (room, gone), order in product(self._rooms(candidates, free), (1, -1)):
             left = room - beside
-            for alike, need, number, there in self._come(candidates, room, gone, order):
+            for _, example, need, number, there in self._come(candidates, room, gone, order):
                 left -= need[:, None] * np.maximum(number - there, 0)
-                taken, example = (left < 0).any(axis=0), alike[0]
+                taken = (left < 0).any(axis=0)
                 for pod, _ in self._own:
                     apart = share_no_node(snapshot, pod, example, nodes)
-                    # On whichever node of a zone it comes, it may keep others out of all of it.
-                    if apart.any() and (elsewhere := self._nodes_for(example)) is not None:
+                    # On whatever node it comes, it may keep others out of its zone.
+                    if apart.any() and (elsewhere := self._nodes_for(example.pod)) is not None:
                         lost |= share_no_node(snapshot, pod, example, nodes, elsewhere)
                     taken |= apart
                 lost |= taken & ((number > 0) | (there > 0))
                 if not self.blocking and lost.any():
-                    self.blocking = _kept_for(example)
+                    self.blocking = _kept_for(example.pod)
         return lost
 
     def _come(self, candidates: Candidates, free: Ints, gone: Rows, order: int) -> Iterator[Coming]:
@@ -192,14 +193,16 @@ class PodsAhead:
         elsewhere = candidates.pods[~candidates.here() & (candidates.group == 0)]
         gone = np.union1d(gone, elsewhere)
         for group in self.groups[::order]:
-            example = group.example
             alike = [pod for key, pod in group.pods.items() if key not in self._served]
+            if not alike:
+                continue
+            example = alike[0]
             try:
                 pod = compile_pod(for_any_node(example))
             except ClusterError:
                 continue
             need = needed_by(snapshot, pod)
-            if not alike or pod.beyond or need[0] > 1:
+            if pod.beyond or need[0] > 1:
                 continue  # nobody can say where it fits, or it fits nowhere
             there = count_on(candidates, (pod.status.nominated_node_name for pod in alike))
             before = sum(own[:, None] for other, own in self._own if other.priority >= group.priority)
@@ -215,15 +218,15 @@ class PodsAhead:
             if count.any() and self._nodes_for(example) is None:
                 count *= 0
             room -= need[:, None] * count
-            yield Coming(alike, need, count, there)
+            yield Coming(alike, pod, need, count, there)
 
     def _fits(self, pod: PodInfo, candidates: Candidates, gone: Rows) -> Mask:
-        """On which candidates a pod fits without the victims and the pods in the rows `gone`."""
+        """On which candidates a pod fits without the victims and the rows `gone`."""
         snapshot, nodes = self._snapshot, candidates.nodes
         going = mask_of(self._state, candidates.pods)
         fits_there = fits_without(prefilter(snapshot, pod, gone), going, nodes)
         if needs_devices(snapshot, pod):
-            # Claims with a name may stay in use, or come free for others: then it may get its devices.
+            # Claims with a name may stay in use, or come free for others: it may get devices.
             users = snapshot.pod_rows(self._state.index.sharing())
             users = np.intersect1d(users, np.append(candidates.pods, gone))
             bare = prefilter(snapshot, without_devices(snapshot, pod), gone)
@@ -232,7 +235,7 @@ class PodsAhead:
         return fits_there
 
     def _nodes_for(self, example: Pod) -> Rows | None:
-        """The nodes (rows) a pod fits on; None if its scheduler leaves it pending all the same."""
+        """The nodes (rows) a pod fits on; None if its scheduler leaves it all the same."""
         uid, snapshot = example.metadata.uid, self._snapshot
         if uid not in self._fitting:
             nodes = fits(snapshot, for_any_node(example))
@@ -241,7 +244,7 @@ class PodsAhead:
         return self._fitting[uid]
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
-        """What is free in each state that may come up, and who (rows) has left besides the victims."""
+        """What is free in each state that may come, and who (rows) left beside victims."""
         pods, pending, victims = self._snapshot.pods, self._state.pending, candidates.pods
         yield free, NO_PODS
         leaving = self.evaluator.leaving_within(math.inf, self.at)
@@ -258,7 +261,7 @@ class PodsAhead:
     # Devices, node by node.
 
     def first_left(self, decision: Decision) -> Candidate | None:
-        """The best of the first candidates of which nobody takes devices; None without one."""
+        """The best of some candidates of which nobody takes devices; None without one."""
         for candidate in decision.shortlist(_CANDIDATES):
             victims = self._snapshot.pod_rows([victim.key for victim in candidate.victims])
             if not (why := self.takes_devices(self._pods[0], candidate.node, victims)):
@@ -267,9 +270,9 @@ class PodsAhead:
         return None
 
     def takes_devices(self, pod: Pod, host: str, victims: Rows, *, evicts: bool = True) -> str:
-        """Who takes devices on a node before a preemptor has those that it needs; empty if nobody does.
+        """Who takes devices on a node before a preemptor has its own; empty if nobody does.
 
-        When the victims are gone pods of lower priority get what was freed for them, then pods in front.
+        When the victims are gone pods of lower priority get what they wait for, then pods in front.
         """
         snapshot, own = self._snapshot, self._device_needs(pod)
         pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
@@ -279,14 +282,14 @@ class PodsAhead:
             return ""
         left, nobody = [pods.uids[row] for row in rows.tolist()], np.zeros(len(rows), np.bool_)
         candidate = Candidates.on_nodes(snapshot, np.full(len(rows), node), rows, nobody)
-        # 1. What is held for those of lower priority, and what those in front take, also by plans.
+        # 1. What is held for those of lower priority, and what those in front take.
         lower = [low for low in self.promised.held.get(host, ()) if key_of(low) not in self._served]
         held = {device for low in lower for device in claims.planned_for(low.metadata.uid)}
         free = free_without(candidate)
         for order in (1, -1):
             gone, settled, taken = set(left), set[str](), set(held)
             last = lower[0] if held else None
-            for alike, _, number, _ in self._come(candidate, free, NO_PODS, order):
+            for alike, _, _, number, _ in self._come(candidate, free, NO_PODS, order):
                 example = min(alike, key=lambda other: bool(claims.planned_for(other.metadata.uid)))
                 if not number[0] or not (needs := self._device_needs(example)):
                     continue
@@ -298,7 +301,7 @@ class PodsAhead:
                     settled |= device_claims_of(example, made=False)
             if last is not None and own.allocation(node, gone, taken, settled) is None:
                 return _kept_for(last)
-        # 2. What others take while one holder of devices is left. A nomination keeps all other room.
+        # 2. What others take while a holder is left. A nomination keeps all other room.
         holders = [uid for uid in left if claims.used_by(uid)]
         if not evicts or len(holders) < 2:
             return ""
@@ -312,7 +315,7 @@ class PodsAhead:
     def _take_parts(
         self, candidate: Candidates, last: Sequence[str], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one of these victims (uids) is left, and so much free `beside` it.
+        """Who takes which devices while one of these (uids) is left, and so much free `beside` it.
 
         Of each group a pod counts for which no plan holds devices, and at which its scheduler looks.
         """
