@@ -205,7 +205,8 @@ class Evaluation:
             if not decision.victims and decided(exclusions=exclusions, left_out=avoided).fits:
                 return Fits(tuple(sorted({placement.node for placement in decision.placements})))
             victims = snapshot.pod_rows([victim.key for victim in decision.victims])
-            if code := limits.code_of(victims):
+            (code,) = limits.beyond_rates(1, np.zeros_like(victims), victims)  # as if all were on one node
+            if code:
                 why = "more pods would have to go than the policy's limits allow"
                 due = limits.left.until if code == NOT_NOW else None
                 objection = objection or Unschedulable(why, limited=True, due=due)
@@ -371,7 +372,7 @@ class Evaluation:
         return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
 
     def _schedule_begins(self) -> float | None:
-        """When the policy's schedule begins that keeps everybody now, in monotonic seconds."""
+        """When the schedule begins if it keeps everybody now, in monotonic seconds."""
         (now, wall), schedule = self._at, self.policy.schedule
         begins = schedule.begins(wall) if schedule and self.rules.outside(wall) else None
         return None if begins is None else now + begins - wall

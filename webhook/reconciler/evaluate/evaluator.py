@@ -140,7 +140,7 @@ def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
 def share_no_node(
     snapshot: Snapshot, incoming: PodInfo, other: PodInfo, nodes: Rows, elsewhere: Rows | None = None
 ) -> Mask:
-    """Which nodes (rows) the two cannot share, or with the other on one of `elsewhere`.
+    """The nodes (rows) closed to one if the other is there, or on one of `elsewhere`.
 
     A host port forbids it, a claim for one pod alone, or anti-affinity of either.
     """

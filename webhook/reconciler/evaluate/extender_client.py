@@ -179,5 +179,5 @@ def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candid
 
 
 def _field(parent: dict[str, Any], name: str) -> Any:
-    """A field by its name in any case, as Go reads JSON: other languages write it as they do."""
+    """A field by its name in any case, as Go reads JSON: extenders in other languages differ."""
     return next((value for key, value in parent.items() if key.lower() == name.lower()), None)

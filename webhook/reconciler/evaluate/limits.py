@@ -92,10 +92,9 @@ class LimitsNow:
         def is_inside(identity: Identity) -> bool:
             return identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
 
-        if namespaces or values:
-            names = "used up", namespaces, key, values
-            inside = snapshot.table(names, pods.identities, np.bool_, is_inside)
-            excluded |= inside[pods.identity[: pods.rows]]
+        names = "used up", namespaces, key, values
+        inside = snapshot.table(names, pods.identities, np.bool_, is_inside)
+        excluded |= inside[pods.identity[: pods.rows]]
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:
         """The outcome. If pods stay so that no cycle is closed, it says so."""
@@ -118,7 +117,7 @@ class LimitsNow:
             """0 for candidates that may be selected, else what rejects them first."""
             codes = np.zeros(len(candidates.nodes), np.int8)
             if self.left.left:
-                codes = self.beyond_rates(candidates)
+                codes = self.beyond_rates(len(codes), candidates.numbers, candidates.pods)
             if self._policy.eviction is EvictionMode.EVICT:
                 codes[(codes == 0) & (candidates.violations > 0)] = BEYOND_BUDGET
             if in_front is not None and (open_ := codes == 0).any():
@@ -145,27 +144,22 @@ class LimitsNow:
 
     # The rates.
 
-    def beyond_rates(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for candidates within the rates, else why they are rejected.
+    def beyond_rates(self, count: int, candidate: Rows, victims: Rows) -> NDArray[np.int8]:
+        """0 for those of so many candidates that are within the rates, else why they are rejected.
 
-        So the preemptor gets the best one within them. Victims that leave anyway do not count.
+        So the preemptor gets the best one within them. Victims, each of a `candidate`, that leave anyway do
+        not count.
         """
-        codes = np.zeros(len(candidates.nodes), np.int8)
-        asked = ~self._state.snapshot.pods.terminating[candidates.pods]
-        candidate, rows = candidates.numbers[asked], candidates.pods[asked]
-        for code, rate, group, left in self._counted(rows):
+        codes = np.zeros(count, np.int8)
+        asked = ~self._state.snapshot.pods.terminating[victims]
+        candidate = candidate[asked]
+        for code, rate, group, left in self._counted(victims[asked]):
             place = _places(candidate, group)
             beyond = (group >= 0) & (place >= left)
             codes[candidate[beyond & (codes[candidate] == 0)]] = NOT_NOW
             beyond &= place >= rate.evictions
             codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = code
         return codes
-
-    def code_of(self, victims: Rows) -> int:
-        """Why a gang's victims are more than the rates allow; else 0."""
-        node, nobody = np.zeros(len(victims), np.intp), np.zeros(len(victims), np.bool_)
-        together = Candidates.on_nodes(self._state.snapshot, node, victims, nobody)
-        return int(self.beyond_rates(together).max(initial=0))
 
     def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
         """The `excluded`, and those that the rates keep if the `chosen` go first."""
@@ -207,11 +201,10 @@ class LimitsNow:
         for field, kind, rate in rates_of(self.limits):
             ids, id_of = np.unique(by_kind.get(kind, alike), return_inverse=True)
             names = [self._name(kind, id_) for id_ in ids.tolist()]
-            numbers = dict(zip(names, range(len(names)), strict=True))
-            group = [-1 if name is None else numbers[name] for name in names]
-            left = [self.left.left[field].get(name or "", rate.evictions) for name in names]
-            columns = np.array(group, np.intp)[id_of], np.array(left, np.int64)[id_of]
-            yield codes[field], rate, *columns
+            numbers, known = {name: number for number, name in enumerate(names)}, self.left.left[field]
+            group = np.array([-1 if name is None else numbers[name] for name in names], np.intp)
+            left = np.array([known.get(name or "", rate.evictions) for name in names], np.int64)
+            yield codes[field], rate, group[id_of], left[id_of]
 
     def _name(self, kind: str, id_: int) -> str | None:
         """The name in which a rate of this kind counts such pods; None without one."""

@@ -79,7 +79,7 @@ class Evicts(Reserves, frozen=True):
 
 
 class Unschedulable(Struct, frozen=True):
-    """Nothing helps now, but at `due`, in monotonic seconds, if that is known, something may."""
+    """Nothing helps now. At `due`, in monotonic seconds, something may, if that is known."""
 
     reason: str
     limited: bool = False

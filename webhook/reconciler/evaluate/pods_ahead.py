@@ -102,7 +102,7 @@ class PodsAhead:
         self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
         """The waiting pods of higher priority, the most important first."""
         self._fitting: dict[str, Rows | None] = {}
-        """By uid, the nodes (rows) a pod fits on; None if its scheduler leaves it."""
+        """What `_nodes_for` says, by uid."""
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
 
@@ -235,7 +235,7 @@ class PodsAhead:
         return fits_there
 
     def _nodes_for(self, example: Pod) -> Rows | None:
-        """The nodes (rows) a pod fits on; None if its scheduler leaves it all the same."""
+        """The nodes (rows) a pod fits on; None if its scheduler leaves it pending."""
         uid, snapshot = example.metadata.uid, self._snapshot
         if uid not in self._fitting:
             nodes = fits(snapshot, for_any_node(example))
@@ -244,7 +244,7 @@ class PodsAhead:
         return self._fitting[uid]
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
-        """What is free in each state that may come, and who (rows) left beside victims."""
+        """What is free in each state that may come, and the rows of who left besides victims."""
         pods, pending, victims = self._snapshot.pods, self._state.pending, candidates.pods
         yield free, NO_PODS
         leaving = self.evaluator.leaving_within(math.inf, self.at)
