@@ -32,7 +32,6 @@ from webhook.page.model import (
     VictimShown,
     WaitingPod,
 )
-from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import DECISION
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.ranking import how_compared
@@ -65,7 +64,7 @@ _MEMBERS, _DEVICES, _HOLDERS = 24, 16, 3
 """How many of each are shown."""
 _HOUR, _QUARTER = 3600.0, 900.0
 _AHEAD = 300.0
-"""Seconds by which another process's clock may be ahead; no later decision is believed."""
+"""Seconds by which another clock may be ahead; no later decision is believed."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -76,15 +75,14 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> Page:
-    """All that the page shows now; its own `port` is for the command that reaches the leader."""
+    """All that the page shows now; its `port` is for the command that reaches the leader."""
     state, reconciler = service.state, service.reconciler
-    policy_set, leading = reconciler.policy_set, reconciler.leading
     wall, leader = service.clock.wall(), service.led_elsewhere()
     # 1. What this process does; one that does not lead says who does, and how to reach that one.
     role, notice, command = "leads", "", ""
     if service.options.dry_run:
-        role = "rehearses" if leading else "watches"
-        notice = "Nothing is written: plans are what would be done." if leading else ""
+        role = "rehearses" if reconciler.leading else "watches"
+        notice = "Nothing is written: plans are what would be done." if reconciler.leading else ""
     elif leader is not None:
         role, (said, command) = "follows", service.way_to(leader, port)
         notice = f"{said[0].upper()}{said[1:]}. What is below was read off the pods; the leader knows more."
@@ -92,14 +90,15 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     pods = state.pods.items()
     pending = [pod for pod in pods.values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
-    waiting, ahead = _waiting(reconciler, marked), wall - service.clock.monotonic()
+    ahead = wall - service.clock.monotonic()
+    waiting = _waiting(reconciler, marked, ahead)
     plans = sorted({*reconciler.plans.values()}, key=lambda plan: plan.order)
-    if not leading:
+    if not reconciler.leading:
         plans = written_plans(state, marked, ahead)
     # 3. Everything else is the same for every process.
     return Page(
         leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
-        ladder=ladder(state, policy_set, pending, wall),
+        ladder=ladder(state, reconciler.policy_set, pending, wall),
         nodes=len(state.nodes.items()),
         pods=len(pods),
         waiting=tuple(waiting[:_WAITING]),
@@ -108,23 +107,22 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         plans_total=len(plans),
         decisions=tuple(decisions(reconciler.reporter.decided, pods, wall)),
         evictions=_evictions(service.evictions(), wall),
-        policies=_policies(policy_set.policies, service.policies_since, surroundings),
+        policies=_policies(service, surroundings.policies_problem),
         certificates=surroundings.certificates,
     )
 
 
-def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
+def _waiting(reconciler: Reconciler, marked: Iterable[Pod], ahead: float) -> list[WaitingPod]:
     """The queue of a process that leads, by priority; to another one the pods tell it."""
     waiting = []
     if not reconciler.leading:
         for pod in marked:
             said, priority = scheduler_refusal(pod), pod.spec.priority or 0
-            if said is not None and said.reason == "Unschedulable":
+            if said and said.reason == "Unschedulable":
                 row = WaitingPod(pod=key_of(pod), priority=priority, state="pending", reason=said.message or "")
                 waiting.append(row)
         return sorted(waiting, key=lambda row: (-row.priority, row.pod))
     now, entries = reconciler.clock.monotonic(), reconciler.queue.entries.values()
-    ahead = reconciler.clock.wall() - now
     return [
         WaitingPod(
             pod=entry.key,
@@ -174,10 +172,6 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
         if victim.name:  # of one that is gone the record may have the uid alone
             together[victim.group or victim.uid].append(_victim(state, victim, plan))
     victims = [row for rows in together.values() for row in rows]
-    devices = []
-    for device in plan.devices[:_DEVICES]:
-        holders = sorted(claims.users(device) - claims.planned.keys())
-        devices.append(DeviceShown(str(device), tuple(holders[:_HOLDERS])))
     return PlanShown(
         preemptor=member.key,
         priority=member.priority,
@@ -189,7 +183,10 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
         reserved=all(row.reserved for row in plan.unplaced),
         victims=tuple(victims[:_VICTIMS]),
         more_victims=len(plan.record.victims) - min(len(victims), _VICTIMS),
-        devices=tuple(devices),
+        devices=tuple(
+            DeviceShown(str(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
+            for device in plan.devices[:_DEVICES]
+        ),
         more_devices=max(0, len(plan.devices) - _DEVICES),
         gang=_gang(state, plan) if plan.record.members else None,
     )
@@ -197,7 +194,7 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
 
 def _gang(state: State, plan: Plan) -> GangShown | None:
     """The members that are bound, those of the plan, and what is missing to the minimum."""
-    waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key)) is not None]
+    waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key))]
     if not waiting:
         return None
     gang, pods = form_gang(state.snapshot, waiting), state.snapshot.pods
@@ -225,8 +222,7 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
 
 def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
     """A victim and how far it is: by its pod, and by what was done for the plan."""
-    uid, progress = victim.uid, "to be asked"
-    pod = state.pod_of(victim.key, uid)
+    uid, pod, progress = victim.uid, state.pod_of(victim.key, victim.uid), "to be asked"
     if uid not in plan.needed | plan.gone:
         progress = "stays"
     elif pod is None:
@@ -237,7 +233,7 @@ def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
         progress = "asked"
     elif uid in plan.asking:
         progress = "being asked"
-    elif (notice := notice_of(pod)) is not None and notice.plan == plan.id:
+    elif (notice := notice_of(pod)) and notice.plan == plan.id:
         progress = "told, and ready" if is_ready(pod, plan.id) else f"to be asked by {notice.by}"
     group = plan.groups.get(victim.group, f"group {victim.group}") if victim.group else ""
     return VictimShown(pod=victim.key, state=progress, group=group)
@@ -266,14 +262,14 @@ class _Dated(msgspec.Struct):
 def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> list[DecisionShown]:
     """The last decisions, the newest first; `wall` is now, in seconds since the epoch.
 
-    They are those of the plans of this process, and those written on pods, by which a
-    follower and a new leader know them. The latter may be forged in namespaces that the
-    webhook leaves out: they push out none of this process.
+    They are those of this process, and those written on pods, by which a follower and a
+    new leader know them. The latter may be forged in namespaces that the webhook leaves
+    out: they push out none of this process.
     """
     members = {(plan.id, key): member for plan in plans for key, member in plan.members.items()}
     own = [(name, member.decision) for name, member in members.items() if member.decision]
     known = dict(own[-_DECISIONS:])
-    written: list[tuple[float, str]] = []
+    written = list[tuple[float, str]]()
     for key, preemptor in pods.items():
         if text := (preemptor.metadata.annotations or {}).get(DECISION):
             with suppress(msgspec.DecodeError):
@@ -305,9 +301,9 @@ def _decision(record: DecisionRecord, preemptor: str, ending: str) -> DecisionSh
     )
 
 
-def _policies(policies: Policies, since: float, surroundings: Surroundings) -> PoliciesShown:
+def _policies(service: ReconcilerService, problem: str) -> PoliciesShown:
     """Each policy in one line: whom it acts for and whom it may evict, or its first rules."""
-    rows = []
+    rows, policies = [], service.reconciler.policy_set.policies
     for policy in policies.preemption:
         own, rates = policy.preemptors, []
         classes = ", ".join((*own.priority_classes, *own.twins.values())) or "no class"
@@ -326,6 +322,6 @@ def _policies(policies: Policies, since: float, surroundings: Surroundings) -> P
     return PoliciesShown(
         rows=tuple(rows[:_POLICIES]),
         more=max(0, len(rows) - _POLICIES),
-        loaded=since,
-        problem=surroundings.policies_problem,
+        loaded=service.policies_since,
+        problem=problem,
     )

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.page.model import Band, Ladder, Rung
+from webhook.preemption.snapshot.columns import Floats, Mask, Rows
 from webhook.preemption.victims.eligible import matched_pods, protection_ends, static_pods
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
 from webhook.reconciler.preemptors import PolicySet
@@ -27,26 +27,26 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 
     `unplaced` are pods on no node; `now` is seconds since the epoch.
     """
-    classes = {(class_.metadata.name, class_.value): class_ for class_ in state.snapshot.classes.values()}
+    classes = {(row.metadata.name, row.value): row for row in state.snapshot.classes.values()}
     pending = Counter((pod.spec.priority_class_name, pod.spec.priority or 0) for pod in unplaced)
     pods = state.snapshot.pods
     rows = np.flatnonzero(pods.node[: pods.rows] >= 0)
     may, until = _let_go(state, policy_set, rows, now)
     class_of = {number: profile.priority_class_name for number, profile in pods.profiles.used()}
-    nobody = np.empty(0, np.intp)
-    on_nodes: defaultdict[Name, list[NDArray[np.intp]]] = defaultdict(lambda: [nobody])
+    on_nodes: defaultdict[Name, list[Rows]] = defaultdict(lambda: [np.empty(0, np.intp)])
     alike = pods.profile[rows].astype(np.int64) * 2**33 + pods.priority[rows]
-    order, ends = np.argsort(alike, kind="stable"), np.cumsum(np.unique(alike, return_counts=True)[1])
-    for places in np.split(order, ends[:-1]) if rows.size else ():
+    _, sizes = np.unique(alike, return_counts=True)
+    order = np.argsort(alike, kind="stable")
+    for places in np.split(order, np.cumsum(sizes)[:-1]) if rows.size else ():
         row = rows[places[0]]
         on_nodes[class_of[int(pods.profile[row])], int(pods.priority[row])].append(places)
     rungs = []
     for name in classes.keys() | on_nodes.keys() | pending.keys():
         known, managed, policy = classes.get(name), policy_set.managed(name[0]), ""
         preempts = known is not None and known.preemption_policy != "Never"
-        if managed is not None and managed.twin:
+        if managed and managed.twin:
             policy = f"{managed.policy.name}, as {managed.twin}"
-        elif managed is not None and known is not None and not preempts:
+        elif managed and known and not preempts:
             policy = managed.policy.name
         here = np.concatenate(on_nodes[name])
         ends = until[here][may[here]]
@@ -76,9 +76,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     return Ladder(tuple(shown), tuple(bands[:_BANDS]), len(rungs) - len(shown))
 
 
-def _let_go(
-    state: State, policy_set: PolicySet, rows: NDArray[np.intp], now: float
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _let_go(state: State, policy_set: PolicySet, rows: Rows, now: float) -> tuple[Mask, Floats]:
     """Whether some policy makes the pods in these rows victims, and from when on, in seconds."""
     snapshot, pods = state.snapshot, state.snapshot.pods
     classes, profiles = snapshot.classes, pods.profiles.values
@@ -93,7 +91,7 @@ def _let_go(
         may |= mine
         protected = protection_ends(snapshot, rules, now)
         ends = np.full(rows.size, -np.inf) if protected is None else protected[rows]
-        if policy.schedule is not None and not policy.schedule.holds(now):
+        if policy.schedule and not policy.schedule.holds(now):
             ends = np.maximum(ends, policy.schedule.begins(now) or np.inf)
         until = np.where(mine, np.minimum(until, ends), until)
     may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~static_pods(snapshot)[rows]

@@ -27,7 +27,7 @@ from webhook.kube.bounded import Newest
 FLUSH = 30.0
 """Seconds after which a pod is tried again without an event."""
 _SHORTEST_WAIT = 0.05
-"""Seconds, at least, before one that failed is tried again: the loop does not spin."""
+"""Seconds before one that failed is tried again: the loop does not spin."""
 _FAILURE_BACK_OFF = (0.25, 10.0)
 """Seconds, at first and at most, after nothing helped."""
 _ATTEMPT_BACK_OFF = (1.0, 300.0)
@@ -40,7 +40,7 @@ _MOST_BEHIND = 100.0
 """By how much a namespace may have had less than another one, in tries."""
 _MOST_NAMESPACES = 10_000
 PATIENCE = 60.0
-"""Seconds for a scheduler at work, whose back-off is 10 s at most, to bind a pod that fits."""
+"""Seconds for a scheduler at work, which backs off for 10 s, to bind a pod that fits."""
 _NODE_BACK_OFF = (60.0, 14_400.0)
 """Seconds, at first and at most, for which a node is left out."""
 MOST_FITTING = 100
@@ -90,8 +90,8 @@ class NodeBackoff(Struct):
     What keeps kube-scheduler from a node may be nothing that a decision sees: a plugin
     or an extender of its own, a filter of a later version. Such a node must neither end
     every decision with "it fits", nor be emptied again and again. Each time it is left
-    out for twice as long, and forgotten after as long again. Once many are left out, the
-    pod fits nowhere for a while. After a restart this is learned again.
+    out for twice as long, and forgotten after as long again. After a restart this is
+    learned again.
     """
 
     _known: Newest[str, LeftOut] = field(default_factory=lambda: Newest(_MOST_NODES))
@@ -150,7 +150,7 @@ class QueuedPreemptor(Struct):
     plan_failures: int = 0
     """Plans that came to nothing."""
     attempts: int = 0
-    """Plans in vain: victims were asked, or the nomination was lost again."""
+    """Plans in vain: victims were asked, or a nomination was lost again."""
     attempted: float = 0.0
     """When the last of them ended, or one was forgiven."""
     losses: int = 0

@@ -7,7 +7,7 @@ counts a terminating pod as not healthy (`countHealthyPods`), and `currentHealth
 victim that is not ready spends nothing either way if the budget is lenient with it: no
 status will ever count it (docs/kubernetes-behaviour.md K27).
 
-**Nominations** hold room until their plan is taken off.
+**Nominations** hold room until their plan is taken off the pod.
 
 **Claims on devices** of pods that are gone count as kube-controller-manager will leave them
 (docs/kubernetes-behaviour.md K42): without these consumers, and without allocation after the
@@ -73,7 +73,9 @@ class Pending:
         """By pod and plan."""
         self._uncounted: dict[str, set[str]] = {}
         """By victim, the budgets that have yet to count it."""
-        self._claims: Index[str, ResourceClaim] = Index(_consumers)
+        self._claims: Index[str, ResourceClaim] = Index(
+            lambda claim: [user.uid for user in claim.status.reserved_for or () if user.resource == "pods"]
+        )
         """By the uid of a consumer."""
         self.awaited: set[str] = set()
         """Consumers that are gone, and whose claims have yet to be taken back.
@@ -94,7 +96,7 @@ class Pending:
         }
 
     def leaves_for(self, key: str) -> set[str]:
-        """The plans, by id, that count on the pod to leave, which it does not do yet."""
+        """The plans, by id, that count on the pod to leave, which it has yet to do."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp:
             return set()
@@ -131,7 +133,7 @@ class Pending:
         self._take(PODS, changed)
 
     def forget_over(self) -> None:
-        """This process leads no more: the next leader may go on with plans that are over."""
+        """This process leads no more: the next one may go on with plans that are over."""
         for key, rows in list(self._counted.items()):
             for plan in [plan for plan, row in rows.items() if row.off]:
                 self.count_on(plan, {key: None})
@@ -161,7 +163,7 @@ class Pending:
     def pod_changed(self, change: Change[Pod]) -> None:
         """What is shown of a pod is no more expected.
 
-        How it was before it leaves settles what it spends.
+        How it was before it leaves says what it spends.
         """
         key, old, new = change.key, change.old, change.new
         budgets = self._uncounted.get(key, set())
@@ -183,7 +185,8 @@ class Pending:
             allowed = max(0, shown.status.disruptions_allowed - spent)
             return _with_status(shown, disruptions_allowed=allowed)
         if kind is CLAIMS:
-            self.awaited.difference_update(uid for uid in self._claims.put(key, shown) if uid not in self._claims)
+            changed = self._claims.put(key, shown)
+            self.awaited.difference_update(uid for uid in changed if uid not in self._claims)
             return None if shown is None else self._claim(key, shown)
         return shown
 
@@ -216,10 +219,6 @@ class Pending:
         if allocation is not None and key in self._index.keeping and finalizers:
             claim = replace(claim, metadata=replace(claim.metadata, finalizers=None))
         return claim
-
-
-def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
-    return tuple(user.uid for user in claim.status.reserved_for or () if user.resource == "pods")
 
 
 def _grant(budget: PodDisruptionBudget | None, key: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Pods by what they have in common: an owner, a group, claims, what schedulers see, where they run."""
+"""Pods by what they have in common: owner, group, claims, what schedulers see, where they run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from webhook.preemption.snapshot.volume_index import claim_key, claim_shape
 V = TypeVar("V")
 T = TypeVar("T")
 _MOST_KEYS = 1000
-"""Keys of labels that are remembered as read; with more every label counts as read."""
+"""Keys of labels that are remembered as read; with more every label counts."""
 
 
 class Index(dict[V, dict[str, T]], Generic[V, T]):
@@ -112,9 +112,9 @@ class PodIndexes:
         """The keys of labels by which waiting pods are grouped now."""
         self._confined: Index[_Confinement, Pod] = Index(_confinements)
         self._only_node: dict[_Confinement, str] = {}
-        """The only node on which such pods can run, empty for none; no entry for several."""
+        """The one node on which they can run, empty for none; no entry for several."""
         self._unjudged: set[_Confinement] = set()
-        """Those of which that has yet to be worked out."""
+        """Those of which that is not worked out."""
         self._daemons = Table(snapshot.pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
         self._drivers: dict[str, Mask] = {}
         """The nodes with devices of each driver."""
@@ -184,12 +184,12 @@ class PodIndexes:
         spec = pod.spec
         if spec.node_name or spec.scheduling_gates or pod.metadata.deletion_timestamp:
             return ()
-        keys = self._grouped_by
-        read = shape_of(pod, keys if len(keys) <= _MOST_KEYS else pod.metadata.labels or (), self._claim_shape)
+        keys = self._grouped_by if len(self._grouped_by) <= _MOST_KEYS else pod.metadata.labels or ()
+        read = shape_of(pod, keys, self._claim_shape)
         return (_Shape(spec.scheduler_name, spec.priority or 0, read),)
 
     def _grouped(self) -> Index[_Shape, Pod]:
-        """The pods by shape; first those with labels that are read only now are put again."""
+        """The pods by shape, after those were put again whose labels are read only now."""
         read = self._read
         if len(read) > len(self._grouped_by):
             new, self._grouped_by = read - self._grouped_by, frozenset(read)

@@ -92,11 +92,10 @@ class State:
 
     def keep(self, annotations: Collection[str]) -> None:
         """Have the snapshot keep these pod annotations, too; their pods are read again."""
-        added = set(annotations) - self.snapshot.pods.annotations
-        self.snapshot.pods.annotations |= added
-        for key, pod in self.pods.items().items() if added else ():
-            if not added.isdisjoint(pod.metadata.annotations or ()):
-                self._unread.append(key)
+        if added := set(annotations) - self.snapshot.pods.annotations:
+            self.snapshot.pods.annotations |= added
+            pods = self.pods.items().items()
+            self._unread += [key for key, pod in pods if not added.isdisjoint(pod.metadata.annotations or ())]
 
     async def run(self) -> None:
         """Keep everything current until cancelled; pods come after what they are judged by."""
@@ -137,12 +136,12 @@ class State:
     def pod_of(self, key: str, uid: str) -> Pod | None:
         """The pod of that key and uid; None if it is gone."""
         pod = self.pods.get(key)
-        return pod if pod is not None and pod.metadata.uid == uid else None
+        return pod if pod and pod.metadata.uid == uid else None
 
     def waiting_members(self, group: GroupKey) -> list[Pod]:
         """The pods of a group that have no node, also those with scheduling gates."""
-        known = map(self.pods.get, sorted(self.index.members.get(group, ())))
-        return [pod for pod in known if pod is not None]
+        keys = sorted(self.index.members.get(group, ()))
+        return list(filter(None, map(self.pods.get, keys)))
 
     def hold_devices(self, key: str, uid: str, devices: Collection[DeviceId]) -> None:
         """Count these devices as taken for a preemptor, and no others."""
