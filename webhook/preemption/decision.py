@@ -1,6 +1,6 @@
 """The preemption decision: which node, which victims, and why.
 
-Pure: no I/O, no clock (`now` is in seconds since the epoch), and the same input gives the same answer.
+Pure: no I/O, no clock (`now` is in seconds since the epoch); the same input gives the same answer.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _PLACED_TOGETHER = (
 )
 
 _MOST_LOOKS = 8
-"""So many candidates are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
+"""Candidates that are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
 _LOOKS_AT_NODES = 2000
-"""In a small cluster more sets of victims on several nodes are looked at, until so many nodes have been."""
+"""In a small cluster more sets of victims on several nodes are: until so many nodes have been looked at."""
 
 
 def decide(
@@ -56,11 +56,11 @@ def decide(
 ) -> Decision:
     """Decide for one preemptor over all nodes, in the steps of kube-scheduler's `Preempt`.
 
-    By pod row, the `exclusions` stay, whatever the rules say; those `leaving` go anyway, so they are reprieved last.
-    `evicted` is by pod row how often the pod's workload was evicted recently. The extenders answer first, then
-    `candidate_filter` judges the candidates that remain; its codes of those that it rejects are in
-    `Decision.rejections`. On nodes `left_out` the pod neither fits nor preempts.
-    Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
+    By pod row, the `exclusions` stay, whatever the rules say; those `leaving` go anyway, so they are reprieved
+    last. `evicted` is as in `VictimCosts`. The extenders answer first, then `candidate_filter` judges what remains;
+    its codes of those that it rejects are in `Decision.rejections`. On nodes `left_out` the pod neither fits nor
+    preempts. Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be
+    ignored.
     """
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
@@ -114,9 +114,9 @@ def _that_fit_afterwards(
 ) -> Candidates:
     """Each node's best candidate, from the first on that the caller lets stand and the pod fits on.
 
-    It has to fit without all victims: on other nodes they may mean more than the meters say. A member of a group that
-    goes elsewhere may be whom the preemptor's affinity asks for, or leave a domain with fewer pods than the spread
-    allows. After so many looks only those are left that nobody has to judge and whose victims are all on their node.
+    Victims on other nodes may mean more than the meters say: a member of a group that goes elsewhere may be whom the
+    preemptor's affinity asks for, or leave a domain with fewer pods than the spread allows. After so many looks
+    only those are left that nobody has to judge and whose victims are all on their node.
     """
     pods, names = potential.snapshot.pods, potential.snapshot.nodes.names
     for _ in range(looks if len(candidates.nodes) else 0):
@@ -140,7 +140,7 @@ def _that_fit_afterwards(
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
-    """Why the pod may not preempt at all (docs/semantics.md D1), as Kubernetes says it, or empty.
+    """Why the pod may not preempt (docs/semantics.md D1), as Kubernetes says it; empty if it may.
 
     Kubernetes asks after a failure, so a pod that fits on every node is eligible. Under a policy
     `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only.
@@ -208,11 +208,11 @@ def victims_needed(
     without: Rows = NO_PODS,
     evicted: Ints | None = None,
 ) -> Rows:
-    """Which of the pods `among` these rows have to leave so that the pod fits on the node, in their order.
+    """Which of the pods `among` these rows have to leave for the pod to fit on the node, in their order.
 
     Judged like `fits`. What goes together by the `rules` leaves or stays together: if one of a group has `begun` to
-    leave, the others have to. Of pods of equal priority the costlier stay; `evicted` is as for `decide`. If all are
-    not enough, all of them.
+    leave, the others have to. Of pods of equal priority the costlier stay, with `evicted` as for `decide`. All of
+    them, if they are not enough.
     """
     row = snapshot.nodes.find(node)
     if row is None:

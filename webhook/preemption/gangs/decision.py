@@ -1,6 +1,6 @@
 """The decision for a gang: where its members go together, and who goes for them (docs/semantics.md D12).
 
-Pure, like the decision for one pod: no I/O, no clock. Nobody goes for a part of a gang.
+Pure, like that for one pod: no I/O, no clock. Nobody goes for a part of a gang.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.kube.objects.pod import Pod
-from webhook.preemption.filters.filtering import NO_PODS, Failures, PreFilterState, nodes_where_preemption_might_help
-from webhook.preemption.gangs.eviction_units import EvictionUnits, LikeMembers, Price, Unit, fewer_units, rows_of
+from webhook.preemption.filters.filtering import NO_PODS, Failures
+from webhook.preemption.gangs.eviction_units import (
+    EvictionUnits,
+    LikeMembers,
+    Price,
+    Unit,
+    fewer_units,
+    nodes_to_use,
+    rows_of,
+)
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, VictimsSoFar, shapes_of
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
@@ -28,7 +36,7 @@ _FEW_UNITS = 64
 """Of at most so many units sets are searched. With more, what is found member by member is made smaller."""
 _FEW_PODS = 1000
 _TRIES, _TRIES_ALIKE = 400, 1000
-"""How often units are put back on trial. Members alike that only use up resources take no placement for it."""
+"""How often units are put back on trial. Members alike that only use resources take no placement for it."""
 _MOST_DOMAINS = 16
 """So many domains of a topology are searched for room: the most promising ones."""
 
@@ -43,10 +51,10 @@ class Placement(NamedTuple):
 class GangDecision(NamedTuple):
     """What becomes of a gang.
 
-    `placements` has the members that are placed together; if it is empty, `reason` says why. They have room once the
-    `victims` are gone, and the pods that were `leaving` anyway. Victims of the most important unit come first. `price`
-    is what they cost. `grounds` says by `namespace/name` which rule lets a victim go. `outside` are the nodes that are
-    not in the domain of a topology.
+    `placements` has the members that are placed together; if it is empty, `reason` says why. They have room once
+    the `victims` are gone, and those that were `leaving` anyway. Victims of the most important unit come first.
+    `price` is their cost. `grounds` says by `namespace/name` which rule lets a victim go. `outside` are the nodes
+    outside of a topology's domain.
     """
 
     gang: Gang
@@ -78,9 +86,8 @@ def decide_gang(
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
     By pod row, the `exclusions` may not go, whatever the rules say. The pods in the rows `leaving` count as gone.
-    Nobody is placed on the nodes `left_out`. `evicted` is by pod row how often the pod's workload was evicted recently.
-    With `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a member that
-    cannot be read.
+    Nobody is placed on the nodes `left_out`. `evicted` is as in `VictimCosts`. With `keeps_budgets` nobody goes
+    beyond a budget, whatever the rules say. Raises ClusterError for a member that cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
@@ -101,28 +108,27 @@ _Solution = tuple[Sequence[Unit], Sequence[Placed]]
 class _Decision:
     """One decision, while the members are on trial."""
 
-    _trial: TrialPlacement
-    _gang: Gang
-    _shapes: list[MemberShape]
-    _rules: Rules
-    _now: float
-    _leaving: Rows
-    _keeps_budgets: bool
+    trial: TrialPlacement
+    gang: Gang
+    shapes: list[MemberShape]
+    rules: Rules
+    now: float
+    leaving: Rows
+    keeps_budgets: bool
 
     def decide(self, left_out: Rows, exclusions: Mask | None, evicted: Ints | None) -> GangDecision:
-        """The decision without nodes `left_out` (rows), if none of the `exclusions` may go."""
-        gang = self._gang
+        """The decision if nobody goes to nodes `left_out` (rows)."""
+        gang = self.gang
         domains = list(self._domains(left_out))
         # 1. Nobody goes if they fit, or will once those are gone that leave anyway.
         for outside in domains:
-            placer = Placer(self._trial, outside)
-            if (placed := placer.place(self._shapes, gang.missing, self._leaving)) is not None:
+            if (placed := self._placer(outside).place(self.leaving)) is not None:
                 return self._answer(((), placed), None, outside)
         # 2. Whether somebody may go for them at all.
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
-        units = EvictionUnits(self._potential(exclusions, evicted), self._keeps_budgets)
+        units = EvictionUnits(self._potential(exclusions, evicted), self.keeps_budgets)
         best, where = None, left_out
         for outside in self._promising(domains, units):
             solution = self._room(outside, units)
@@ -133,28 +139,30 @@ class _Decision:
             return GangDecision(gang, reason=f"{why} together")
         return self._answer(best, units, where)
 
+    def _placer(self, outside: Rows) -> Placer:
+        return Placer(self.trial, self.shapes, self.gang.missing, outside)
+
     def _why_not(self) -> str:
         """Why the gang may not preempt; empty if it may."""
-        for pod in self._gang.waiting:
-            if self._rules.policy is None and pod.spec.preemption_policy == "Never":
+        for pod in self.gang.waiting:
+            if self.rules.policy is None and pod.spec.preemption_policy == "Never":
                 return "not eligible due to preemptionPolicy=Never."
-            if why_not := self._rules.why_not(pod, self._trial.snapshot.classes, self._now):
+            if why_not := self.rules.why_not(pod, self.trial.snapshot.classes, self.now):
                 return f"not eligible: {why_not}."
         if shared := self._shared_claim():
             return f"not eligible: several of its pods share the claim {shared}, which has no devices yet."
-        placer = Placer(self._trial, NO_PODS)
-        for shape in self._shapes:
-            state, failures = placer.look(shape, NO_PODS)
+        for shape in self.shapes:
+            failures = self._placer(NO_PODS).look(shape, NO_PODS)
             if failures.error:
                 return f"error: {failures.error}"
-            if state.incoming.beyond:
-                return f"not eligible: {state.incoming.beyond}."
+            if beyond := failures.state.incoming.beyond:
+                return f"not eligible: {beyond}."
         return ""
 
     def _shared_claim(self) -> str:
         """A claim without devices yet that several members name: it would bind them together."""
-        claims, seen = self._trial.snapshot.device_claims.claims, set[str]()
-        for pod in self._gang.waiting:
+        claims, seen = self.trial.snapshot.device_claims.claims, set[str]()
+        for pod in self.gang.waiting:
             names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims or ()]
             for name in filter(None, names):
                 key = f"{pod.metadata.namespace}/{name}"
@@ -167,29 +175,29 @@ class _Decision:
         return ""
 
     def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:
-        """The pods that may go, whichever member they go for. No member of the gang may go."""
-        snapshot, rules = self._trial.snapshot, self._rules
+        """The pods that may go, whichever member they go for; no member may."""
+        snapshot, rules = self.trial.snapshot, self.rules
         leaving = np.zeros(snapshot.pods.rows, np.bool_)
-        leaving[self._leaving] = True
-        shapes = self._shapes if rules.pairs is not None else self._shapes[:1]
+        leaving[self.leaving] = True
+        shapes = self.shapes if rules.pairs is not None else self.shapes[:1]
         judge = partial(potential_victims, exclusions=exclusions, leaving=leaving, evicted=evicted)
-        first, *others = [judge(snapshot, shape.incoming, rules, self._now) for shape in shapes]
+        first, *others = [judge(snapshot, shape.incoming, rules, self.now) for shape in shapes]
         code = first.code
         for other in others:
             code = np.where(code == Exclusion.NONE, other.code, code)
         may_go = code == Exclusion.NONE
         code[may_go & leaving] = Exclusion.EXCLUDED
-        if own := snapshot.pods.groups.find(self._gang.key):
+        if own := snapshot.pods.groups.find(self.gang.key):
             code[may_go & (snapshot.pods.group[: len(code)] == own)] = Exclusion.OWN_GROUP
         potential = first._replace(code=code, leaving=None)
-        if self._keeps_budgets and not rules.strict_budgets and len(snapshot.budgets):
+        if self.keeps_budgets and not rules.strict_budgets and len(snapshot.budgets):
             exhausted, _ = snapshot.budgets.refused(potential.rows, strict=True, evicts=rules.evicts)
             potential.exclude_by_budget(exhausted)
         return potential
 
     def _domains(self, left_out: Rows) -> Iterator[Rows]:
         """For each domain that may have all members, bound ones too, the nodes outside (rows)."""
-        nodes, keys = self._trial.snapshot.nodes, self._gang.topology_keys
+        nodes, keys = self.trial.snapshot.nodes, self.gang.topology_keys
         if not keys:
             yield left_out
             return
@@ -198,36 +206,36 @@ class _Decision:
         usable = (labels >= 0).all(axis=0)
         for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
             inside = known[(labels == domain[:, None]).all(axis=0)]
-            if np.isin(self._gang.secured, inside).all():
-                yield np.union1d(left_out, np.setdiff1d(known, inside)).astype(np.intp)
+            if np.isin(self.gang.secured, inside).all():
+                yield np.union1d(left_out, np.setdiff1d(known, inside))
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
-        """The domains to look at: of many those with the most room once all pods are gone that may go."""
+        """The domains to look at: of many those with most room once all are gone that may go."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
 
         def room(outside: Rows) -> int:
-            members = self._like_members(*Placer(self._trial, outside).look(self._shapes[0], NO_PODS))
-            return members.room_without(units.victims.rows)
+            failures = self._placer(outside).look(self.shapes[0], NO_PODS)
+            return LikeMembers(failures, self.gang.missing).room_without(units.victims.rows)
 
         return sorted(domains, key=room, reverse=True)[:_MOST_DOMAINS]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
         """The cheapest room found with nobody placed `outside`: member by member, then with fewer units."""
-        placer, need, leaving = Placer(self._trial, outside), self._gang.missing, self._leaving
-        looks = [placer.look(shape, leaving) for shape in self._shapes]
-        members, local = self._like_members(*looks[0]), all(state.is_local for state, _ in looks)
+        placer, need, leaving = self._placer(outside), self.gang.missing, self.leaving
+        looks = [placer.look(shape, leaving) for shape in self.shapes]
+        members, local = LikeMembers(looks[0], need), all(failures.state.is_local for failures in looks)
         alike = local and len(looks) == 1
 
         def placed_without(gone: Rows) -> list[Placed] | None:
-            return placer.place(self._shapes, need, np.union1d(leaving, gone).astype(np.intp))
+            return placer.place(np.union1d(leaving, gone))
 
         def fits(gone: Rows) -> bool:
             return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
         # Several of many members find their nodes at a time. The last ones are decided for one by one.
         evictions = VictimsSoFar(units, leaving)
-        in_turn = placer.in_turn(self._shapes, need, leaving, evictions)
+        in_turn = placer.in_turn(leaving, evictions)
         going = list(evictions.chosen.values())
         chosen = None if in_turn is None else going
         usable = self._units_that_help(looks, units)
@@ -244,25 +252,19 @@ class _Decision:
             return (going, in_turn) if local and in_turn else None
         return chosen, placed
 
-    def _like_members(self, state: PreFilterState, failures: Failures) -> LikeMembers:
-        """The members of a shape, on the nodes where they fit or evicting may help them."""
-        return LikeMembers(state, _nodes_to_use(failures), self._gang.missing)
-
-    def _units_that_help(
-        self, looks: Sequence[tuple[PreFilterState, Failures]], units: EvictionUnits
-    ) -> list[Unit] | None:
-        """The units with a pod on a node where evicting may help a member; None if there are many."""
+    def _units_that_help(self, looks: Sequence[Failures], units: EvictionUnits) -> list[Unit] | None:
+        """The units with a pod where evicting may help a member; None if there are many."""
         rows = units.victims.rows
-        if all(state.is_local for state, _ in looks):  # else pods elsewhere may be in the way
-            nodes = np.concatenate([_nodes_to_use(failures) for _, failures in looks])
-            rows = rows[np.isin(self._trial.snapshot.pods.node[rows], nodes)]
+        if all(failures.state.is_local for failures in looks):  # else pods elsewhere may be in the way
+            nodes = np.concatenate(list(map(nodes_to_use, looks)))
+            rows = rows[np.isin(self.trial.snapshot.pods.node[rows], nodes)]
         if len(rows) > _FEW_PODS:
             return None
         helping = units.among(rows)
         return helping if len(helping) <= _FEW_UNITS else None
 
     def _answer(self, solution: _Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
-        snapshot, (chosen, placed) = self._trial.snapshot, solution
+        snapshot, (chosen, placed) = self.trial.snapshot, solution
         names = snapshot.nodes.names
         ordered = sorted(chosen, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
         group_of: dict[int, int] = {}
@@ -272,10 +274,10 @@ class _Decision:
         rows = list(group_of)
         victims = victims_in(snapshot, np.array(rows, np.intp), list(group_of.values()))
         decision = GangDecision(
-            gang=self._gang,
+            gang=self.gang,
             placements=tuple(Placement(pod, names[node]) for pod, node in placed),
             victims=tuple(victims),
-            outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),
+            outside=frozenset(names[row] for row in outside.tolist()) if self.gang.topology_keys else frozenset(),
         )
         if units is None:
             return decision
@@ -283,13 +285,8 @@ class _Decision:
         return decision._replace(price=units.price(chosen), grounds=grounds)
 
 
-def _nodes_to_use(failures: Failures) -> Rows:
-    """The nodes (rows) on which a member fits, or evicting may help it."""
-    return np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-
-
 def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
-    """The shapes as they are placed: if all members are needed, the one that asks for most comes first."""
+    """The shapes as they are placed: that which asks for most comes first, if all members are needed."""
     if len(gang.waiting) > gang.missing:
         return list(shapes)
     return sorted(shapes, key=lambda shape: sorted(shape.incoming.amounts.items()), reverse=True)

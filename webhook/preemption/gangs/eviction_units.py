@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.filters.filtering import PreFilterState
+from webhook.preemption.filters.filtering import Failures, nodes_where_preemption_might_help
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
@@ -23,8 +23,8 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 class Price(NamedTuple):
     """What a set of units costs, by the keys of `RANKING` in their order; lower is better (a test holds it).
 
-    `highest_priority` and `priority_sum` take each pod at the priority that counts for it. A priority may be negative,
-    so `victims` stands before the sum. `costs` is what the policy counts beyond priority (`victims.costs`).
+    `highest_priority` and `priority_sum` take each pod at the priority that counts for it. Priorities may be
+    negative, so `victims` stands before the sum. `costs` is what the policy counts beyond priority (`victims.costs`).
     """
 
     violations: int = 0
@@ -62,8 +62,8 @@ class EvictionUnits(NamedTuple):
     def among(self, rows: Rows) -> list[Unit]:
         """The units of the pods in these rows that may go, the most important first.
 
-        First comes the higher priority, then a group, a single pod that no group spares, the larger group, the higher
-        costs, the earlier start.
+        What counts: the higher priority; a group, a single pod, a spared one; the larger group or lower index;
+        the higher costs; the earlier start.
         """
         victims, members = self.victims, self.snapshot.pods.grouped.members
         units, made = victims.units, dict[tuple[int, int], Unit]()
@@ -110,8 +110,7 @@ class EvictionUnits(NamedTuple):
     def beyond_budget(self, rows: Rows) -> Mask:
         """Which of the pods go beyond a budget, as the rules count, if all of these go."""
         rules, together = self.victims.rules, np.zeros(len(rows), np.int64)
-        violating = self.snapshot.budgets.violating
-        return violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
+        return self.snapshot.budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
 
     def _importance(self, unit: Unit) -> tuple[int, int, int, tuple[float, ...], float, str]:
         pods, row = self.snapshot.pods, unit.rows[0]
@@ -131,8 +130,8 @@ def fewer_units(
 ) -> list[Unit] | None:
     """Units that make room, as cheap as is found; None if all make none. The most important `units` come first.
 
-    Each stays that is not needed for the room. Then one or two that go are exchanged for another one, or for none, as
-    long as that is cheaper.
+    Each stays that is not needed. Then one or two that go are exchanged for another one, or for none, as long as
+    that is cheaper.
     """
     known: dict[frozenset[tuple[int, int]], bool] = {}
 
@@ -171,29 +170,35 @@ def rows_of(units: Iterable[Unit]) -> Rows:
     return np.array(sorted({row for unit in units for row in unit.rows}), np.intp)
 
 
+def nodes_to_use(failures: Failures) -> Rows:
+    """The nodes (rows) on which a member fits, or evicting may help it."""
+    return np.union1d(failures.fits, nodes_where_preemption_might_help(failures))
+
+
 class LikeMembers:
-    """`need` members alike that only use up resources, on some nodes (rows); `state` is that of one.
+    """`need` members alike that only use up resources, and the `failures` of one.
 
     What is free on a node says how many fit there.
     """
 
-    def __init__(self, state: PreFilterState, nodes: Rows, need: int) -> None:
-        self.state, self._need = state, need
-        names = [counter.name for counter in state.counters]
-        self._demand = np.array([state.incoming.amounts.get(name, 0) if name else 1 for name in names], np.int64)
-        left = np.stack([counter.limit[nodes] - counter.beside[nodes] for counter in state.counters], axis=1)
+    def __init__(self, failures: Failures, need: int) -> None:
+        self.state, self._need = failures.state, need
+        nodes, counters = nodes_to_use(failures), self.state.counters
+        names, amounts = [counter.name for counter in counters], self.state.incoming.amounts
+        self._demand = np.array([amounts.get(name, 0) if name else 1 for name in names], np.int64)
+        left = np.stack([counter.limit[nodes] - counter.beside[nodes] for counter in counters], axis=1)
         self._free = left + self._demand
-        self._place = np.full(state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
+        self._place = np.full(self.state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
         self._place[nodes] = np.arange(len(nodes))
 
     def room_without(self, rows: Rows) -> int:
-        """How many members fit once the pods in these rows are gone; on one node at most as many as are needed."""
+        """How many members fit once the pods in these rows are gone, on one node at most those needed."""
         free = self._free.copy()
         np.add.at(free, *self._freed_by(rows))
         return int(self._fitting(free).sum())
 
     def spared(self, units: Iterable[Unit]) -> list[Unit]:
-        """The units that are needed; the most important one may stay first."""
+        """The units that are needed; the most important ones may stay first."""
         chosen, free = list(units), self._free.copy()
         freed = [self._freed_by(np.array(unit.rows, np.intp)) for unit in chosen]
         for places, shares in freed:
@@ -214,7 +219,7 @@ class LikeMembers:
         return needed
 
     def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
-        """What these pods (rows) free: the places of their nodes, and a row of amounts for each."""
+        """What these pods (rows) free: the places of their nodes, and a row of amounts each."""
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
         rows, nodes = rows[here], nodes[here]

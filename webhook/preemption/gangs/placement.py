@@ -1,7 +1,6 @@
 """The waiting members of a gang on nodes, one after the other, as the filters let them (docs/semantics.md D12).
 
-Every member is a preemptor: it goes where it costs least, with the members before it placed and the victims so far
-gone.
+Every member is a preemptor: it goes where it costs least, with those before it placed and the victims so far gone.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _SHARE = 4
 
 
 class TrialPlacement:
-    """The waiting members of a gang in a snapshot: until the trial ends each has a row and none a nomination."""
+    """A gang's waiting members in a snapshot: until the trial ends each has a row and none a nomination."""
 
     def __init__(self, snapshot: Snapshot, members: Sequence[Pod]) -> None:
         self.snapshot, self._pods, self._members = snapshot, snapshot.pods, members
@@ -66,7 +65,7 @@ class TrialPlacement:
                 self._pods.remove(pod.metadata.namespace, pod.metadata.name)
 
     def put_on(self, pod: Pod, node: int, devices: Collection[DeviceId] = ()) -> None:
-        """Let the member be on this node (row), with these devices, which it gives to nobody."""
+        """Let the member be on this node (row), with these devices."""
         self._put(pod, self.snapshot.nodes.names[node])
         if devices:
             nobody = ClaimConsumer(resource="pods", name=_NO_POD, uid=_NO_POD)
@@ -79,8 +78,7 @@ class TrialPlacement:
 
     def padded(self, column: NDArray[Kind] | None) -> NDArray[Kind] | None:
         """A column by pod row from before the trial, with entries for the members."""
-        more = 0 if column is None else self._pods.rows - len(column)
-        return column if column is None or more <= 0 else grown(column, self._pods.rows)
+        return None if column is None else grown(column, max(len(column), self._pods.rows))
 
     def _put(self, pod: Pod, node: str) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name=node, scheduling_gates=None)
@@ -89,7 +87,7 @@ class TrialPlacement:
 
 
 class MemberShape(NamedTuple):
-    """Members that are alike to the filters, and one of them compiled, at the priority of the gang."""
+    """Members alike to the filters, and one of them compiled, at the gang's priority."""
 
     pods: tuple[Pod, ...]
     incoming: PodInfo
@@ -123,10 +121,10 @@ class VictimsSoFar:
         self.chosen: dict[tuple[int, int], Unit] = {}
         """By first row and group: a group may spare its first pod, which is a unit, too, then."""
 
-    def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
+    def make_room(self, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims on a share of `most` nodes, at least one; the rows of the nodes."""
         victims, most = self._victims, max(1, most // _SHARE)
-        candidates = find_victims(state, victims, nodes_where_preemption_might_help(failures))
+        candidates = find_victims(failures.state, victims, nodes_where_preemption_might_help(failures))
         order = rank(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
         for start in range(0, len(order), most):
             some = order[start : start + most]
@@ -138,12 +136,12 @@ class VictimsSoFar:
     def _takes(self, victims: Rows) -> bool:
         """Let a candidate's victims go, unless strict budgets keep them after those so far."""
         units, budgets = self._units, self._units.snapshot.budgets
-        going = np.union1d(victims, rows_of(self.chosen.values())).astype(np.intp)
+        going = np.union1d(victims, rows_of(self.chosen.values()))
         keeps_budgets = units.keeps_budgets and len(budgets)
         if keeps_budgets and units.beyond_budget(going).any():
             return False
         self.chosen |= {(unit.rows[0], unit.group): unit for unit in units.among(victims)}
-        self.rows = np.union1d(self.rows, victims).astype(np.intp)
+        self.rows = np.union1d(self.rows, victims)
         self._victims.code[victims] = Exclusion.EXCLUDED
         if keeps_budgets:  # no other pod of a strict budget that they use up may go
             evicts = units.victims.rules.evicts
@@ -153,22 +151,21 @@ class VictimsSoFar:
 
 
 class Placer:
-    """Puts members on nodes in a trial; none goes to the nodes `left_out` (rows).
+    """Puts as many members on nodes in a trial as are needed, none on the nodes `left_out` (rows).
 
-    Members that ask for devices get them in turn. A node gets no two shapes that ask for devices: the scheduler may
-    give the one what is meant for the other. A node gets only one member if devices can be shared there, or if the
-    member asks for volumes that are yet to be bound: nobody knows what the one before got.
+    Members that ask for devices get them in turn. A node gets no two shapes of these: the scheduler may give the one
+    what is meant for the other. A node gets only one member if devices can be shared there, or if the member asks
+    for volumes that are yet to be bound: nobody knows what the one before got.
     """
 
-    def __init__(self, trial: TrialPlacement, left_out: Rows) -> None:
-        self.trial = trial
-        self.left_out = left_out
+    def __init__(self, trial: TrialPlacement, shapes: Sequence[MemberShape], need: int, left_out: Rows) -> None:
+        self.trial, self.shapes, self.need, self.left_out = trial, shapes, need, left_out
         self.placed: list[Placed] = []
         self._with_devices: dict[int, bytes] = {}
         """What members with devices ask for, by the node's row; empty if nobody knows what they get."""
         self._looks = _LOOKS
 
-    def look(self, shape: MemberShape, gone: Rows) -> tuple[PreFilterState, Failures]:
+    def look(self, shape: MemberShape, gone: Rows) -> Failures:
         """Where the shape's next member fits beside those placed, once the pods in rows `gone` went."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
@@ -177,7 +174,7 @@ class Placer:
         elif state.devices is not None:
             asks = state.devices.asks
             occupied = [node for node, other in self._with_devices.items() if other != asks]
-        return state, run_filters(state, np.append(self.left_out, occupied).astype(np.intp))
+        return run_filters(state, np.append(self.left_out, occupied).astype(np.intp))
 
     def _binds_volumes(self, pod: Pod) -> bool:
         for volume in pod.spec.volumes or ():
@@ -208,43 +205,41 @@ class Placer:
         while self.placed:
             self.take_back()
 
-    def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
-        """Place as many members as are needed; None if they have no room. The trial is as before.
+    def place(self, gone: Rows) -> list[Placed] | None:
+        """Place the members; None if they have no room. The trial is as before.
 
-        First each member in turn goes to the tightest node that it fits on. If that places too few, other nodes are
-        tried for a few members, with a bounded number of looks.
+        First each in turn goes to the tightest node that it fits on. If that places too few, other nodes are tried
+        for a few members, with a bounded number of looks.
         """
-        placed = self.in_turn(shapes, need, gone)
-        if placed is not None or need > _FEW_MEMBERS:
+        placed = self.in_turn(gone)
+        if placed is not None or self.need > _FEW_MEMBERS:
             return placed
-        waiting = [(shape, pod) for shape in shapes for pod in shape.pods]
+        waiting = [(shape, pod) for shape in self.shapes for pod in shape.pods]
         try:
-            return list(self.placed) if self._try_nodes(waiting, need, gone) else None
+            return list(self.placed) if self._try_nodes(waiting, gone) else None
         finally:
             self.clear()
 
-    def in_turn(
-        self, shapes: Sequence[MemberShape], need: int, gone: Rows, evictions: VictimsSoFar | None = None
-    ) -> list[Placed] | None:
+    def in_turn(self, gone: Rows, evictions: VictimsSoFar | None = None) -> list[Placed] | None:
         """Place members in turn, on the tightest node or where room is made; None if too few fit.
 
-        Members that only use up resources are not in each other's way on different nodes: one goes to each, until
-        enough are placed. The trial is as before.
+        Members that only use up resources are not in each other's way on different nodes: one goes to each. The
+        trial is as before.
         """
-        waiting = sum(len(shape.pods) for shape in shapes)
+        need, waiting = self.need, sum(len(shape.pods) for shape in self.shapes)
         try:
-            for shape in shapes:
+            for shape in self.shapes:
                 pods = list(shape.pods)
                 while pods and len(self.placed) < need and waiting >= need:
-                    state, failures = self.look(shape, gone if evictions is None else evictions.rows)
-                    most = min(len(pods), need - len(self.placed)) if state.is_local else 1
-                    nodes: list[int] = by_tightness(state, failures.fits)[:most].tolist()
+                    failures = self.look(shape, gone if evictions is None else evictions.rows)
+                    most = min(len(pods), need - len(self.placed)) if failures.state.is_local else 1
+                    nodes: list[int] = by_tightness(failures)[:most].tolist()
                     if not nodes and evictions is not None:
-                        nodes = evictions.make_room(state, failures, most)
-                        if nodes and state.devices is not None:
-                            state, _ = self.look(shape, evictions.rows)  # the victims' devices are free now
+                        nodes = evictions.make_room(failures, most)
+                        if nodes and failures.state.devices is not None:
+                            failures = self.look(shape, evictions.rows)  # the victims' devices are free now
                     for node in nodes:
-                        self.put(pods.pop(0), node, state)
+                        self.put(pods.pop(0), node, failures.state)
                     if not nodes:
                         waiting -= len(pods)
                         break
@@ -252,28 +247,30 @@ class Placer:
         finally:
             self.clear()
 
-    def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], need: int, gone: Rows) -> bool:
+    def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], gone: Rows) -> bool:
         """Place the first that waits on one node after the other until the rest has room."""
-        if len(self.placed) == need:
+        need = self.need - len(self.placed)
+        if not need:
             return True
-        if len(waiting) + len(self.placed) < need or self._looks <= 0:
+        if len(waiting) < need or self._looks <= 0:
             return False
         (shape, pod), rest = waiting[0], waiting[1:]
         self._looks -= 1
-        state, failures = self.look(shape, gone)
+        failures = self.look(shape, gone)
         if failures.error:
             return False
-        for node in by_tightness(state, failures.fits)[:_FEW_NODES].tolist():
-            self.put(pod, node, state)
-            if self._try_nodes(rest, need, gone):
+        for node in by_tightness(failures)[:_FEW_NODES].tolist():
+            self.put(pod, node, failures.state)
+            if self._try_nodes(rest, gone):
                 return True
             self.take_back()
         others = [entry for entry in rest if entry[0] is not shape]  # who is alike has no room either
-        return self._try_nodes(others, need, gone)
+        return self._try_nodes(others, gone)
 
 
-def by_tightness(state: PreFilterState, nodes: Rows) -> Rows:
-    """The nodes (rows), those with the least left of what is asked for first, then by name."""
+def by_tightness(failures: Failures) -> Rows:
+    """The nodes (rows) that fit, first those with the least left of what is asked for, then by name."""
+    state, nodes = failures.state, failures.fits
     left = np.zeros(len(nodes))
     for counter in state.counters:
         if counter.stage == "resources" and counter.name:

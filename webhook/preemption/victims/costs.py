@@ -25,8 +25,8 @@ from webhook.preemption.victims.rules import Rules
 class VictimCosts(NamedTuple):
     """What a policy counts of each pod.
 
-    `grace_period` is what the policy gives instead of the pods' own. `evicted` is by row how often the workload of
-    each pod was evicted recently, None if nobody knows.
+    `grace_period` is what the policy gives instead of the pods' own. `evicted` is by pod row how often the pod's
+    workload was evicted recently, None if nobody knows.
     """
 
     snapshot: Snapshot
@@ -56,7 +56,7 @@ class VictimCosts(NamedTuple):
         return costs[pods.profile[rows]]
 
     def saved(self, rows: Rows) -> Floats:
-        """When pods last had no work to lose, in seconds since the epoch; not started: infinite."""
+        """When pods last had no work to lose, in seconds since the epoch; infinite before their start."""
         pods = self.snapshot.pods
         keys = self.cost.lost_work.checkpoints if self.cost.lost_work else ()
         starts = pods.start[rows]
@@ -86,7 +86,7 @@ def _group_restarts(costs: VictimCosts, candidates: Candidates, _now: float) -> 
 
 
 def last_end(candidates: Candidates, grace_period: int | None, now: float) -> Floats:
-    """In how many seconds the last victim of each candidate is expected to be gone, as `ends_in`."""
+    """In how many seconds each candidate's last victim is gone, as `ends_in`."""
     ends = ends_in(candidates.snapshot, candidates.pods, grace_period, now)
     last: Floats = np.maximum.reduceat(ends, candidates.starts)
     return last
@@ -95,7 +95,7 @@ def last_end(candidates: Candidates, grace_period: int | None, now: float) -> Fl
 def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Floats:
     """In how many seconds the pods are expected to be gone if they are asked `now`.
 
-    A pod stays for its grace period, or for the one given; one that leaves already stays for the rest of it.
+    A pod takes its grace period, or the one given; one that leaves already takes the rest of it.
     """
     pods = snapshot.pods
     graces = pods.grace[rows] if grace_period is None else grace_period
@@ -109,10 +109,10 @@ def seconds(amount: float) -> str:
 
 
 class CostKey(NamedTuple):
-    """One key: whether the policy `counts` it, by what the pods of a node are put in `order`, and what sets cost.
+    """One key: whether the policy `counts` it, what puts the pods of a node in `order`, and what sets cost.
 
-    The pod with the larger value of `order` stays. Of two sets that of the smaller `totals` goes, by default the sums
-    of the order. `heading`, `because` and `text` are those of the ranking's key.
+    The pod with the larger value of `order` stays. Of two sets that of the smaller `totals` goes, by default sums of
+    the order. `heading`, `because` and `text` are those of the ranking's key.
     """
 
     name: str
@@ -182,12 +182,12 @@ COST_KEYS = (
 """The keys in their order."""
 
 
-def victim_costs(snapshot: Snapshot, rules: Rules | None, evicted: Ints | None = None) -> VictimCosts | None:
+def victim_costs(snapshot: Snapshot, rules: Rules, evicted: Ints | None = None) -> VictimCosts | None:
     """What these rules count beyond priority; None if nothing, as for plain Kubernetes.
 
-    `evicted` is by pod row how often the pod's workload was evicted recently.
+    `evicted` is as in `VictimCosts`.
     """
-    policy = rules.policy if rules is not None else None
+    policy = rules.policy
     if policy is None or not any(key.counts(policy.victims.cost) for key in COST_KEYS):
         return None
     return VictimCosts(snapshot, policy.victims.cost, policy.grace_period_seconds, evicted)

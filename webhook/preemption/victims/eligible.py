@@ -105,11 +105,11 @@ class PotentialVictims(NamedTuple):
             _apply(self.code, kept, Exclusion.GROUP)
 
     def slots_of(self, nodes: Rows, others: Rows | None = None) -> NDArray[Any]:
-        """The nodes' pods, one row a node, in the order in which they are put back; 0 for no more.
+        """The nodes' pods, one row a node, as they are put back; 0 for no more.
 
-        That is by priority. Then come groups that go whole, the larger first, then single pods, then those that
-        their groups can spare, the lowest index first. Then the costliest come first, then the most important.
-        `others`, a row a node, are pods of other nodes that are put back with them; None if there are none.
+        First by priority; then groups that go whole, the larger first, single pods, and those that groups can spare,
+        the lowest index first; then the costliest; then by importance. `others`, a row a node, are pods of other
+        nodes that are put back with them.
         """
         pods, units, costs = self.snapshot.pods, self.units, self.costs
         if units is None and costs is None and others is None:
@@ -197,7 +197,7 @@ class PotentialVictims(NamedTuple):
         return rule, f"{what} {left}"
 
     def reason(self, row: int) -> VictimReason:
-        """By which rule the pod in this row, which may go, may go."""
+        """By which rule the pod in this row may go."""
         reason = self.rules.reason(self._profile(row), self.snapshot.classes)
         return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
 
@@ -237,11 +237,10 @@ def potential_victims(
     leaving: Mask | None = None,
     evicted: Ints | None = None,
 ) -> PotentialVictims:
-    """Judge all pods; by row, those of the `exclusions` may not go, and those `leaving` go anyway.
+    """Judge all pods; by row, the `exclusions` may not go, and those `leaving` go anyway.
 
-    `evicted` is by pod row how often the pod's workload was evicted recently.
-
-    Raises ValueError if the snapshot does not keep an annotation that the rules read.
+    `evicted` is as in `VictimCosts`. Raises ValueError if the snapshot does not keep an annotation that the rules
+    read.
     """
     pods = snapshot.pods
     if unknown := rules.annotations - pods.annotations:
@@ -298,13 +297,13 @@ def only_pods(
     """Only the pods in these rows may go; by `rules` some go together, some cost more."""
     code = np.full(snapshot.pods.rows, Exclusion.EXCLUDED, np.int8)
     code[rows] = Exclusion.NONE
-    units = group_units(snapshot, rules) if rules is not None else None
-    costs = victim_costs(snapshot, rules, evicted)
+    by = rules or kubernetes_rules()
+    units, costs = group_units(snapshot, by), victim_costs(snapshot, by, evicted)
     return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code, None, units, costs)
 
 
 def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> None:
-    """Exclude the members of groups of which somebody stays."""
+    """Exclude the members of groups that cannot go whole."""
     pods = snapshot.pods
     _apply(code, units.never, Exclusion.NEVER_DISRUPTED)
     own = pods.groups.find(group_of(incoming.pod))
@@ -333,9 +332,9 @@ def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
 def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
     """When each pod's protection ends, in seconds since the epoch; None if no pod has any now.
 
-    A window begins with the pod's start, so a pod that has not started is protected without end (infinite). A pod
-    without a window has minus infinity. If the protection has a schedule, all windows end with that. For a preemptor
-    of a `priority` the windows in which a pod's PriorityClass tolerates its preemption count as well.
+    A window begins with the pod's start: one that has not started is protected without end (infinite). A pod without
+    a window has minus infinity. If the protection has a schedule, all windows end with that. For a preemptor of a
+    `priority` the windows count, too, in which a pod's PriorityClass tolerates its preemption.
     """
     pods, classes, until = snapshot.pods, snapshot.classes, rules.protects_until(now)
     ends: list[Floats] = []

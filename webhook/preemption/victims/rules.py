@@ -41,7 +41,7 @@ class VictimReason(NamedTuple):
 
 
 class ClassToleration(NamedTuple):
-    """For `seconds` after its start, maybe infinite, no preemptor of a priority `below` this evicts the pod."""
+    """No preemptor `below` this priority evicts the pod for `seconds`, maybe infinite, after its start."""
 
     below: int
     seconds: float
@@ -55,8 +55,8 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 class PodsMatcher(NamedTuple):
     """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace.
 
-    A named class counts if it speaks: it comes with the pod's priority and the cluster's classes. A pod's labels are
-    those of its creation (`webhook.policy.model.creation`).
+    A named class counts if it speaks, by the pod's priority and the cluster's classes. A pod's labels are those of its
+    creation (`webhook.policy.model.creation`).
     """
 
     class_matches: Callable[[str, int | None, Classes], bool]
@@ -75,9 +75,9 @@ class Rules:
     """Compiled rules; `policy` is None for plain Kubernetes.
 
     A Snapshot has to keep the pod `annotations`: the rules read them. `pairs` are in the policy's order, None if it
-    has none. With `strict_budgets` a used-up budget excludes a pod; else it only counts against the node. With `evicts`
-    victims go by the Eviction API, which refuses pods that several budgets cover. With `across` pods on several nodes
-    may go for one preemptor, if no node by itself helps.
+    has none. With `strict_budgets` a used-up budget excludes a pod, else it counts against the node. With `evicts`
+    victims go by the Eviction API, which refuses pods that several budgets cover. With `across` pods on several
+    nodes may go for one preemptor, if no node by itself helps.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Rules:
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
         """Whether the pod's scheduler, class and annotations let it be a victim.
 
-        Under opt-in by Gödel's rules: the pod says "true", or says nothing and its class says it. Under opt-out as in
+        Under opt-in by Gödel's rules: the pod says "true", or says nothing and its class does. Under opt-out as in
         plain Kubernetes, except for what says "false" in the same way.
         """
         if self.policy is None:
@@ -130,9 +130,9 @@ class Rules:
         return VictimReason(rule, text, may_go=not opt_in)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
-        """Why the policy evicts nobody for the pod `now`: by its class, which does not speak, or by the schedule.
+        """Why the policy evicts nobody for the pod: its class does not speak for it, or by the schedule; else empty.
 
-        Empty if it does. `now` is in seconds since the epoch.
+        `now` is in seconds since the epoch.
         """
         name, priority = preemptor.spec.priority_class_name, preemptor.spec.priority
         if self.policy is not None and name and not _speaks(name, priority, classes):
@@ -142,7 +142,7 @@ class Rules:
         return self.outside(now)
 
     def outside(self, now: float) -> str:
-        """Why the policy evicts nobody `now`, in seconds since the epoch, and from when it does; empty if it does."""
+        """Why the policy evicts nobody `now`, in seconds since the epoch, and from when it does; else empty."""
         schedule = self.policy.schedule if self.policy else None
         if schedule is None or schedule.holds(now):
             return ""
@@ -164,8 +164,8 @@ class Rules:
     def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
         """Whose preemption the pod tolerates by its PriorityClass (PreemptionToleration).
 
-        As there, a number that cannot be read gives no protection. What a class said that does not speak for the pod
-        is not known, so the pod stays: else whoever deletes the class would take the protection off.
+        As there, a number that cannot be read gives none. What a class says that does not speak for the pod is not
+        known, so the pod stays: else whoever deletes the class would take the protection off.
         """
         name = profile.priority_class_name
         if self.policy is None or not self.policy.victims.preemption_toleration or not name:
@@ -181,7 +181,7 @@ class Rules:
         return ClassToleration(below, math.inf if window < 0 else float(window))
 
     def protects_until(self, now: float) -> float:
-        """Until when protection windows hold at most, in seconds since the epoch; minus infinity if none does now."""
+        """When protection windows end at the latest, in seconds since the epoch; minus infinity if none holds now."""
         schedule = self.policy.protection.schedule if self.policy else None
         ends = math.inf if schedule is None else schedule.ends(now)
         return -math.inf if ends is None else ends

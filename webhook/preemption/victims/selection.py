@@ -1,9 +1,9 @@
 """Victims on every candidate node at once (docs/semantics.md D3, kube-scheduler's `SelectVictimsOnNode`).
 
 All pods that may go are taken away. Where the preemptor then fits, they are put back one by one: those beyond a
-budget first, then the others, most important first. Each stays if the preemptor still fits. The nodes are the columns
-of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node. Nodes with
-many pods are handled apart, so that a few full ones do not make all rows long.
+budget first, then the others, most important first. Each stays if the preemptor still fits. Nodes are the columns of
+matrices whose k-th row holds the k-th pod of every node: one step handles a pod of each. Nodes with many pods are
+handled apart, so that a few full ones do not make all rows long.
 
 Pods of one node that go together are one step, that of the first; the others are in further *layers* there.
 
@@ -30,14 +30,13 @@ from webhook.preemption.filters.filtering import (
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
-from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.units import PodsOfNodes
 
 Meter = Usage | DeviceFilter
 _MOST_PODS, _MOST_CLEARED = 32, 1000
-"""Pods of a domain elsewhere that are looked at for one reason, and nodes whose domains can be cleared."""
+"""Pods of a domain elsewhere that are looked at for one reason; nodes whose domains can be cleared."""
 _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
-"""Across nodes sets of so many units beside those that have to go are tried, on so many nodes, so many sets."""
+"""Across nodes sets of so many units beside those that must go are tried, on so many nodes, so many sets."""
 
 _Victims = tuple[Rows, Rows, Mask, Rows]
 """Of each victim, node by node: its node, its row, whether it is beyond a budget, and its set."""
@@ -53,30 +52,30 @@ class _Room:
     def __init__(self, state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> None:
         gone, nodes, on = np.moveaxis(pods.rows, 1, 0), pods.nodes, state.snapshot.pods.node
         here = gone * (on[gone] == nodes) if pods.across else gone
-        self._rooms, self._width = list[MeterRoom](), len(nodes)
+        self.rooms, self.width = list[MeterRoom](), len(nodes)
         for meter in meters:
             if pods.across and isinstance(meter, Counter) and meter.reach is not None:
-                self._rooms += meter.rooms(nodes, gone, on)
+                self.rooms += meter.rooms(nodes, gone, on)
             else:
-                self._rooms += meter.rooms(nodes, here)
+                self.rooms += meter.rooms(nodes, here)
 
     def put_back(self, step: int, back: Mask) -> Mask:
         """Put the step's pods `back` on nodes where the preemptor still fits; returns which."""
         stays = self.fits_beside(step, back)
-        for room in self._rooms:
+        for room in self.rooms:
             room.put_back(stays)
         return stays
 
     def fits_beside(self, step: int | None = None, among: Mask | None = None) -> Mask:
-        """On which nodes `among` these it fits beside the step's pods or nobody, with and without nominated pods."""
-        fits = np.ones(self._width, np.bool_) if among is None else among.copy()
-        for room in self._rooms:
+        """On which nodes `among` these it fits beside the step's pods, with and without nominated ones."""
+        fits = np.ones(self.width, np.bool_) if among is None else among.copy()
+        for room in self.rooms:
             room.fits_beside(step, fits)
         return fits
 
 
 def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
-    """What matters when pods are removed from these nodes: that only lowers a counter, so those over their limit."""
+    """What matters when pods leave these nodes. That only lowers a counter, so those over their limit."""
     meters: list[Meter] = [
         meter
         for meter in state.meters
@@ -88,8 +87,8 @@ def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, *, across: bool = False) -> Candidates:
     """Find the victims on these nodes (rows); nodes that preemption does not help are left out.
 
-    With `across` they may be on other nodes, too, and a node may have several sets of them. The caller looks at what
-    they mean for other domains.
+    With `across` they may be on other nodes, too, and a node may have several sets. The caller looks at what they mean
+    for other domains.
     """
     elsewhere = np.zeros((len(nodes), 0), np.intp)
     if across:
@@ -105,9 +104,16 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
         parts.append(_small_sets(state, meters, pods))
     on, rows, violating, of = map(np.concatenate, zip(*parts, strict=True))
     candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, of=of)
-    if across or candidates.group.any():
-        return _count_elsewhere(candidates, victims.rules)
-    return candidates
+    rules, budgets = victims.rules, state.snapshot.budgets
+    if not len(budgets) or not (across or candidates.group.any()):
+        return candidates
+    # Budgets count over all nodes; no set of victims goes beyond a strict one
+    of = candidates.numbers
+    beyond = budgets.violating(candidates.pods, strict=rules.strict_budgets, evicts=rules.evicts, groups=of)
+    violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
+    if rules.strict_budgets:
+        return candidates.only(violations == 0)
+    return candidates._replace(violations=violations, violating=beyond)
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
@@ -131,19 +137,6 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
         pods = PodsOfNodes(nodes[here], rows[:, None, here])
         fits[here] = _Room(state, _meters(state, nodes), pods).fits_beside()
     return fits
-
-
-def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
-    """The candidates with budgets counted over all nodes, without those beyond a strict one."""
-    budgets = candidates.snapshot.budgets
-    if not len(budgets):
-        return candidates
-    of, strict = candidates.numbers, rules.strict_budgets
-    beyond = budgets.violating(candidates.pods, strict=strict, evicts=rules.evicts, groups=of)
-    violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
-    if strict:
-        return candidates.only(violations == 0)
-    return candidates._replace(violations=violations, violating=beyond)
 
 
 def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
@@ -172,12 +165,16 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         # Where that does not either, the node is no candidate
         still = beyond(there.of(evicted[:, over])).any(axis=(0, 1))
         evicted[:, over[still]] = False
-    column, step = np.divmod(np.flatnonzero(evicted.T), len(evicted))
+    of, rows, counted = _listed(pods, evicted, violating & (not strict))
+    return pods.nodes[of], rows, counted, pods.nodes[of]
+
+
+def _listed(pods: PodsOfNodes, going: Mask, violating: Mask) -> tuple[Rows, Rows, Mask]:
+    """The pods of the units that are `going`, by column: of which, their rows, and who is `violating`."""
+    column, step = np.divmod(np.flatnonzero(going.T), len(going))
     rows = pods.rows[step, :, column]
     is_pod = rows > 0
-    nodes = pods.nodes[np.repeat(column, is_pod.sum(axis=1))]
-    counted = violating[step, :, column] & (not strict)
-    return nodes, rows[is_pod], counted[is_pod], nodes
+    return np.repeat(column, is_pod.sum(axis=1)), rows[is_pod], violating[step, :, column][is_pod]
 
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
@@ -199,11 +196,8 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     sets = pods.only(columns)
     sets = sets._replace(rows=sets.of(going))
     enough = _Room(state, meters, sets).fits_beside()
-    of, step = np.nonzero((sets.units & enough).T)
-    rows = sets.rows[step, :, of]
-    is_pod = rows > 0
-    of = np.repeat(of, is_pod.sum(axis=1))
-    return sets.nodes[of], rows[is_pod], np.zeros(len(of), np.bool_), state.snapshot.nodes.rows + of
+    of, rows, nobody = _listed(sets, sets.units & enough, np.zeros(sets.rows.shape, np.bool_))
+    return sets.nodes[of], rows, nobody, state.snapshot.nodes.rows + of
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
@@ -226,7 +220,7 @@ def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | N
 
 
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:
-    """The nodes (rows) whose domains can be cleared, the most promising first, and the pods elsewhere to go for it.
+    """The nodes (rows) whose domains can be cleared, the best first, and the pods elsewhere to go for it.
 
     The pods are a row a node, 0 for no more; of too many the less important ones.
     """

@@ -1,10 +1,10 @@
 """What goes together: a pod by itself, or all members of a group on all nodes (docs/semantics.md D10).
 
-A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one priority: if one may
-not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit of its own.
+A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one priority: if one
+may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit.
 
-What a group has above its minimum may go one by one: its members of the highest indices are units of their own, at the
-group's priority. If the others go, these go, too.
+What a group has above its minimum may go one by one: its members of the highest indices are units, at the group's
+priority. If the others go, these go, too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _UNSAID = -(2**31) - 1
 class Units(NamedTuple):
     """Which pods go together, in columns by pod row.
 
-    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is the id of a group that
-    goes whole but can spare the pod, else 0; None if no group can spare any. `never` are the pods whose group is never
-    disrupted, None if there are none. `priority` is the group's for its members, else the pod's own. `sizes` has the
-    members on nodes by the id of the group. `by_policy` is how groups go that do not say it themselves.
+    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is that of a group that goes
+    whole but can spare the pod, else 0; None if none can. `never` are the pods whose group is never disrupted, None if
+    there are none. `priority` is the group's for its members, else the pod's own. `sizes` counts members on nodes by
+    the id of the group. `by_policy` is how groups go that do not say it.
     """
 
     group: NDArray[np.int32]
@@ -84,7 +84,7 @@ class Units(NamedTuple):
 def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -> Units | None:
     """The units of the snapshot under these rules; None if every pod is a unit of its own.
 
-    Members that are `leaving` anyway, by pod row, are none that a group keeps.
+    A group keeps none that is `leaving` anyway, by pod row.
     """
     pods, policy = snapshot.pods, rules.policy
     if policy is None or not pods.grouped:
