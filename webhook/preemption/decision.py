@@ -56,11 +56,11 @@ def decide(
 ) -> Decision:
     """Decide for one preemptor over all nodes, in the steps of kube-scheduler's `Preempt`.
 
-    By pod row, the `exclusions` stay, whatever the rules say; those `leaving` go anyway, so they are reprieved
-    last. `evicted` is as in `VictimCosts`. The extenders answer first, then `candidate_filter` judges what remains;
-    its codes of those that it rejects are in `Decision.rejections`. On nodes `left_out` the pod neither fits nor
-    preempts. Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be
-    ignored.
+    By pod row, the `exclusions` stay, whatever the rules say; those `leaving` go anyway, so they are
+    reprieved last. `evicted` is as in `VictimCosts`. The extenders answer first, then
+    `candidate_filter` judges what remains; its codes of those that it rejects are in
+    `Decision.rejections`. On nodes `left_out` the pod neither fits nor preempts. Raises ClusterError
+    for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
@@ -114,9 +114,10 @@ def _that_fit_afterwards(
 ) -> Candidates:
     """Each node's best candidate, from the first on that the caller lets stand and the pod fits on.
 
-    Victims on other nodes may mean more than the meters say: a member of a group that goes elsewhere may be whom the
-    preemptor's affinity asks for, or leave a domain with fewer pods than the spread allows. After so many looks
-    only those are left that nobody has to judge and whose victims are all on their node.
+    Victims on other nodes may mean more than the meters say: a member of a group that goes elsewhere
+    may be whom the preemptor's affinity asks for, or leave a domain with fewer pods than the spread
+    allows. After so many looks only those are left that nobody has to judge and whose victims are all
+    on their node.
     """
     pods, names = potential.snapshot.pods, potential.snapshot.nodes.names
     for _ in range(looks if len(candidates.nodes) else 0):
@@ -167,7 +168,8 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
 def fits(snapshot: Snapshot, preemptor: Pod, *, without: Rows = NO_PODS) -> list[str]:
     """The nodes on which the pod fits, sorted, as if the pods in the rows `without` were gone.
 
-    Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
+    Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable
+    preemptor.
     """
     failures = _failures(snapshot, preemptor, without)
     return sorted(snapshot.nodes.names[row] for row in failures.fits)
@@ -210,9 +212,9 @@ def victims_needed(
 ) -> Rows:
     """Which of the pods `among` these rows have to leave for the pod to fit on the node, in their order.
 
-    Judged like `fits`. What goes together by the `rules` leaves or stays together: if one of a group has `begun` to
-    leave, the others have to. Of pods of equal priority the costlier stay, with `evicted` as for `decide`. All of
-    them, if they are not enough.
+    Judged like `fits`. What goes together by the `rules` leaves or stays together: if one of a group
+    has `begun` to leave, the others have to. Of pods of equal priority the costlier stay, with
+    `evicted` as for `decide`. All of them, if they are not enough.
     """
     row = snapshot.nodes.find(node)
     if row is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -51,10 +52,10 @@ class Placement(NamedTuple):
 class GangDecision(NamedTuple):
     """What becomes of a gang.
 
-    `placements` has the members that are placed together; if it is empty, `reason` says why. They have room once
-    the `victims` are gone, and those that were `leaving` anyway. Victims of the most important unit come first.
-    `price` is their cost. `grounds` says by `namespace/name` which rule lets a victim go. `outside` are the nodes
-    outside of a topology's domain.
+    `placements` has the members that are placed together; if it is empty, `reason` says why. They have
+    room once the `victims` are gone, and those that were `leaving` anyway. Victims of the most
+    important unit come first. `price` is their cost. `grounds` says by `namespace/name` which rule lets
+    a victim go. `outside` are the nodes outside of a topology's domain.
     """
 
     gang: Gang
@@ -85,9 +86,10 @@ def decide_gang(
 ) -> GangDecision:
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
-    By pod row, the `exclusions` may not go, whatever the rules say. The pods in the rows `leaving` count as gone.
-    Nobody is placed on the nodes `left_out`. `evicted` is as in `VictimCosts`. With `keeps_budgets` nobody goes
-    beyond a budget, whatever the rules say. Raises ClusterError for a member that cannot be read.
+    By pod row, the `exclusions` may not go, whatever the rules say. The pods in the rows `leaving`
+    count as gone. Nobody is placed on the nodes `left_out`. `evicted` is as in `VictimCosts`. With
+    `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a
+    member that cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
@@ -129,14 +131,12 @@ class _Decision:
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
         units = EvictionUnits(self._potential(exclusions, evicted), self.keeps_budgets)
-        best, where = None, left_out
-        for outside in self._promising(domains, units):
-            solution = self._room(outside, units)
-            if solution is not None and (best is None or units.price(solution[0]) < units.price(best[0])):
-                best, where = solution, outside
-        if best is None:
-            why = f"no nodes where evicting pods that may be evicted makes room for {gang.missing} pods of {gang.key}"
-            return GangDecision(gang, reason=f"{why} together")
+        rooms = [(outside, self._room(outside, units)) for outside in self._promising(domains, units)]
+        priced = [(units.price(room[0]), room, outside) for outside, room in rooms if room is not None]
+        if not priced:
+            together = f"room for {gang.missing} pods of {gang.key} together"
+            return GangDecision(gang, reason=f"no nodes where evicting pods that may be evicted makes {together}")
+        _, best, where = min(priced, key=itemgetter(0))
         return self._answer(best, units, where)
 
     def _placer(self, outside: Rows) -> Placer:

@@ -1,7 +1,7 @@
 """What may go for a gang, as units, what a set of them costs, and fewer and cheaper ones, found by trying.
 
-`fits` says whether the members have room once the pods in some rows are gone. An answer may take a placement, so
-tries are bounded (docs/semantics.md D12).
+`fits` says whether the members have room once the pods in some rows are gone. An answer may take a
+placement, so tries are bounded (docs/semantics.md D12).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 class Price(NamedTuple):
     """What a set of units costs, by the keys of `RANKING` in their order; lower is better (a test holds it).
 
-    `highest_priority` and `priority_sum` take each pod at the priority that counts for it. Priorities may be
-    negative, so `victims` stands before the sum. `costs` is what the policy counts beyond priority (`victims.costs`).
+    `highest_priority` and `priority_sum` take each pod at the priority that counts for it. Priorities
+    may be negative, so `victims` stands before the sum. `costs` is what the policy counts beyond
+    priority (`victims.costs`).
     """
 
     violations: int = 0
@@ -38,8 +39,8 @@ class Price(NamedTuple):
 class Unit(NamedTuple):
     """Pods, by row, that go together.
 
-    `group` is the id of a group that goes whole, else 0. `spared_by` is that of the group that can spare this pod,
-    else 0: if that goes, so does the pod.
+    `group` is the id of a group that goes whole, else 0. `spared_by` is that of the group that can
+    spare this pod, else 0: if that goes, so does the pod.
     """
 
     rows: tuple[int, ...]
@@ -62,8 +63,8 @@ class EvictionUnits(NamedTuple):
     def among(self, rows: Rows) -> list[Unit]:
         """The units of the pods in these rows that may go, the most important first.
 
-        What counts: the higher priority; a group, a single pod, a spared one; the larger group or lower index;
-        the higher costs; the earlier start.
+        What counts: the higher priority; a group, a single pod, a spared one; the larger group or lower
+        index; the higher costs; the earlier start.
         """
         victims, members = self.victims, self.snapshot.pods.grouped.members
         units, made = victims.units, dict[tuple[int, int], Unit]()
@@ -130,8 +131,8 @@ def fewer_units(
 ) -> list[Unit] | None:
     """Units that make room, as cheap as is found; None if all make none. The most important `units` come first.
 
-    Each stays that is not needed. Then one or two that go are exchanged for another one, or for none, as long as
-    that is cheaper.
+    Each stays that is not needed. Then one or two that go are exchanged for another one, or for none,
+    as long as that is cheaper.
     """
     known: dict[frozenset[tuple[int, int]], bool] = {}
 

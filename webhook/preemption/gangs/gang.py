@@ -1,7 +1,7 @@
 """Which pods wait together, how many of them are needed, and what holds them up (docs/semantics.md D12).
 
-A group with a minimum is a gang: its members are of use only together. Bound ones stay where they are. Of those
-that wait as many are placed together as the minimum lacks.
+A group with a minimum is a gang: its members are of use only together. Bound ones stay where they are.
+Of those that wait as many are placed together as the minimum lacks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 class Gang(NamedTuple):
     """A group of which members wait for a node.
 
-    `waiting` are those that may be placed now, in their order. Scheduling gates hold back so many as are `gated`.
-    The others are on nodes, `secured` by row: bound and not leaving, or nominated together before. The nodes of all
-    members have the same value of each label in `topology_keys`. Victims have a lower `priority`.
+    `waiting` are those that may be placed now, in their order. Scheduling gates hold back so many as
+    are `gated`. The others are on nodes, `secured` by row: bound and not leaving, or nominated together
+    before. The nodes of all members have the same value of each label in `topology_keys`. Victims have
+    a lower `priority`.
     """
 
     key: GroupKey
@@ -64,8 +65,8 @@ def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
 def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[str] = ()) -> Gang:
     """The gang of these pods: all members of one group that wait for a node, gated ones included.
 
-    Members `nominated` to these nodes count like bound ones. The PodGroup's priority counts if it has one, else the
-    lowest of the waiting members. Raises ClusterError for a priority that is no int32.
+    Members `nominated` to these nodes count like bound ones. The PodGroup's priority counts if it has
+    one, else the lowest of the waiting members. Raises ClusterError for a priority that is no int32.
     """
     members = sorted(pending, key=lambda pod: (-priority_of(pod), index_of(pod), key_of(pod)))
     key, pods = group_of(members[0]), snapshot.pods

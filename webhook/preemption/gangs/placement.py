@@ -1,6 +1,7 @@
 """The waiting members of a gang on nodes, one after the other, as the filters let them (docs/semantics.md D12).
 
-Every member is a preemptor: it goes where it costs least, with those before it placed and the victims so far gone.
+Every member is a preemptor: it goes where it costs least, with those before it placed and the victims
+so far gone.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class MemberShape(NamedTuple):
 def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[MemberShape]:
     """The waiting members by what they ask for, in their order.
 
-    With `by_labels` labels always tell them apart, else only if labels may bind some pod to others. Labels that number
-    the members never do. Raises ClusterError for a member that cannot be read.
+    With `by_labels` labels always tell them apart, else only if labels may bind some pod to others.
+    Labels that number the members never do. Raises ClusterError for a member that cannot be read.
     """
     alike: dict[tuple[Hashable, ...], list[Pod]] = {}
     by_labels |= len(snapshot.pods.anti.used()) > 1
@@ -153,9 +154,10 @@ class VictimsSoFar:
 class Placer:
     """Puts as many members on nodes in a trial as are needed, none on the nodes `left_out` (rows).
 
-    Members that ask for devices get them in turn. A node gets no two shapes of these: the scheduler may give the one
-    what is meant for the other. A node gets only one member if devices can be shared there, or if the member asks
-    for volumes that are yet to be bound: nobody knows what the one before got.
+    Members that ask for devices get them in turn. A node gets no two shapes of these: the scheduler may
+    give the one what is meant for the other. A node gets only one member if devices can be shared
+    there, or if the member asks for volumes that are yet to be bound: nobody knows what the one before
+    got.
     """
 
     def __init__(self, trial: TrialPlacement, shapes: Sequence[MemberShape], need: int, left_out: Rows) -> None:
@@ -208,8 +210,8 @@ class Placer:
     def place(self, gone: Rows) -> list[Placed] | None:
         """Place the members; None if they have no room. The trial is as before.
 
-        First each in turn goes to the tightest node that it fits on. If that places too few, other nodes are tried
-        for a few members, with a bounded number of looks.
+        First each in turn goes to the tightest node that it fits on. If that places too few, other
+        nodes are tried for a few members, with a bounded number of looks.
         """
         placed = self.in_turn(gone)
         if placed is not None or self.need > _FEW_MEMBERS:
@@ -223,8 +225,8 @@ class Placer:
     def in_turn(self, gone: Rows, evictions: VictimsSoFar | None = None) -> list[Placed] | None:
         """Place members in turn, on the tightest node or where room is made; None if too few fit.
 
-        Members that only use up resources are not in each other's way on different nodes: one goes to each. The
-        trial is as before.
+        Members that only use up resources are not in each other's way on different nodes: one goes to
+        each. The trial is as before.
         """
         need, waiting = self.need, sum(len(shape.pods) for shape in self.shapes)
         try:

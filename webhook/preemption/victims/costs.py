@@ -1,7 +1,7 @@
 """What the eviction of a pod costs beyond its priority, by the keys of a policy (docs/semantics.md D13).
 
-Only `COST_KEYS` knows what a key looks at. Of victims of equal priority the costlier ones are put back first.
-Candidates of equal priority are compared by what their victims cost (`ranking.RANKING`).
+Only `COST_KEYS` knows what a key looks at. Of victims of equal priority the costlier ones are put back
+first. Candidates of equal priority are compared by what their victims cost (`ranking.RANKING`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from webhook.preemption.victims.rules import Rules
 class VictimCosts(NamedTuple):
     """What a policy counts of each pod.
 
-    `grace_period` is what the policy gives instead of the pods' own. `evicted` is by pod row how often the pod's
-    workload was evicted recently, None if nobody knows.
+    `grace_period` is what the policy gives instead of the pods' own. `evicted` is by pod row how often
+    the pod's workload was evicted recently, None if nobody knows.
     """
 
     snapshot: Snapshot
@@ -111,8 +111,8 @@ def seconds(amount: float) -> str:
 class CostKey(NamedTuple):
     """One key: whether the policy `counts` it, what puts the pods of a node in `order`, and what sets cost.
 
-    The pod with the larger value of `order` stays. Of two sets that of the smaller `totals` goes, by default sums of
-    the order. `heading`, `because` and `text` are those of the ranking's key.
+    The pod with the larger value of `order` stays. Of two sets that of the smaller `totals` goes, by
+    default sums of the order. `heading`, `because` and `text` are those of the ranking's key.
     """
 
     name: str

@@ -107,9 +107,9 @@ class PotentialVictims(NamedTuple):
     def slots_of(self, nodes: Rows, others: Rows | None = None) -> NDArray[Any]:
         """The nodes' pods, one row a node, as they are put back; 0 for no more.
 
-        First by priority; then groups that go whole, the larger first, single pods, and those that groups can spare,
-        the lowest index first; then the costliest; then by importance. `others`, a row a node, are pods of other
-        nodes that are put back with them.
+        First by priority; then groups that go whole, the larger first, single pods, and those that
+        groups can spare, the lowest index first; then the costliest; then by importance. `others`, a
+        row a node, are pods of other nodes that are put back with them.
         """
         pods, units, costs = self.snapshot.pods, self.units, self.costs
         if units is None and costs is None and others is None:
@@ -239,8 +239,8 @@ def potential_victims(
 ) -> PotentialVictims:
     """Judge all pods; by row, the `exclusions` may not go, and those `leaving` go anyway.
 
-    `evicted` is as in `VictimCosts`. Raises ValueError if the snapshot does not keep an annotation that the rules
-    read.
+    `evicted` is as in `VictimCosts`. Raises ValueError if the snapshot does not keep an annotation that
+    the rules read.
     """
     pods = snapshot.pods
     if unknown := rules.annotations - pods.annotations:
@@ -332,9 +332,10 @@ def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
 def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
     """When each pod's protection ends, in seconds since the epoch; None if no pod has any now.
 
-    A window begins with the pod's start: one that has not started is protected without end (infinite). A pod without
-    a window has minus infinity. If the protection has a schedule, all windows end with that. For a preemptor of a
-    `priority` the windows count, too, in which a pod's PriorityClass tolerates its preemption.
+    A window begins with the pod's start: one that has not started is protected without end (infinite).
+    A pod without a window has minus infinity. If the protection has a schedule, all windows end with
+    that. For a preemptor of a `priority` the windows count, too, in which a pod's PriorityClass
+    tolerates its preemption.
     """
     pods, classes, until = snapshot.pods, snapshot.classes, rules.protects_until(now)
     ends: list[Floats] = []

@@ -1,7 +1,7 @@
 """Who may be a victim: Kubernetes' plain rule, or a PreemptionPolicy compiled (docs/semantics.md C and D4).
 
-A policy's rules are judged on what many pods share (`Profile`): a decision asks each question once per distinct
-class, scheduler and annotations.
+A policy's rules are judged on what many pods share (`Profile`): a decision asks each question once per
+distinct class, scheduler and annotations.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 class PodsMatcher(NamedTuple):
     """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace.
 
-    A named class counts if it speaks, by the pod's priority and the cluster's classes. A pod's labels are those of its
-    creation (`webhook.policy.model.creation`).
+    A named class counts if it speaks, by the pod's priority and the cluster's classes. A pod's labels
+    are those of its creation (`webhook.policy.model.creation`).
     """
 
     class_matches: Callable[[str, int | None, Classes], bool]
@@ -74,10 +74,11 @@ class PairMatcher(NamedTuple):
 class Rules:
     """Compiled rules; `policy` is None for plain Kubernetes.
 
-    A Snapshot has to keep the pod `annotations`: the rules read them. `pairs` are in the policy's order, None if it
-    has none. With `strict_budgets` a used-up budget excludes a pod, else it counts against the node. With `evicts`
-    victims go by the Eviction API, which refuses pods that several budgets cover. With `across` pods on several
-    nodes may go for one preemptor, if no node by itself helps.
+    A Snapshot has to keep the pod `annotations`: the rules read them. `pairs` are in the policy's
+    order, None if it has none. With `strict_budgets` a used-up budget excludes a pod, else it counts
+    against the node. With `evicts` victims go by the Eviction API, which refuses pods that several
+    budgets cover. With `across` pods on several nodes may go for one preemptor, if no node by itself
+    helps.
     """
 
     name: str
@@ -91,8 +92,8 @@ class Rules:
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
         """Whether the pod's scheduler, class and annotations let it be a victim.
 
-        Under opt-in by Gödel's rules: the pod says "true", or says nothing and its class does. Under opt-out as in
-        plain Kubernetes, except for what says "false" in the same way.
+        Under opt-in by Gödel's rules: the pod says "true", or says nothing and its class does. Under
+        opt-out as in plain Kubernetes, except for what says "false" in the same way.
         """
         if self.policy is None:
             return VictimReason("priority", "its priority is lower", may_go=True)
@@ -164,8 +165,9 @@ class Rules:
     def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
         """Whose preemption the pod tolerates by its PriorityClass (PreemptionToleration).
 
-        As there, a number that cannot be read gives none. What a class says that does not speak for the pod is not
-        known, so the pod stays: else whoever deletes the class would take the protection off.
+        As there, a number that cannot be read gives none. What a class says that does not speak for the
+        pod is not known, so the pod stays: else whoever deletes the class would take the protection
+        off.
         """
         name = profile.priority_class_name
         if self.policy is None or not self.policy.victims.preemption_toleration or not name:

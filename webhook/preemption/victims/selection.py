@@ -1,14 +1,15 @@
 """Victims on every candidate node at once (docs/semantics.md D3, kube-scheduler's `SelectVictimsOnNode`).
 
-All pods that may go are taken away. Where the preemptor then fits, they are put back one by one: those beyond a
-budget first, then the others, most important first. Each stays if the preemptor still fits. Nodes are the columns of
-matrices whose k-th row holds the k-th pod of every node: one step handles a pod of each. Nodes with many pods are
-handled apart, so that a few full ones do not make all rows long.
+All pods that may go are taken away. Where the preemptor then fits, they are put back one by one: those
+beyond a budget first, then the others, most important first. Each stays if the preemptor still fits.
+Nodes are the columns of matrices whose k-th row holds the k-th pod of every node: one step handles a
+pod of each. Nodes with many pods are handled apart, so that a few full ones do not make all rows long.
 
-Pods of one node that go together are one step, that of the first; the others are in further *layers* there.
+Pods of one node that go together are one step, that of the first; the others are in further *layers*
+there.
 
-Across nodes (D15) pods elsewhere that stand in the way are put back with those of the node. That does not always
-find the cheapest set, so small ones are tried as well.
+Across nodes (D15) pods elsewhere that stand in the way are put back with those of the node. That does
+not always find the cheapest set, so small ones are tried as well.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, *, across: bool = False) -> Candidates:
     """Find the victims on these nodes (rows); nodes that preemption does not help are left out.
 
-    With `across` they may be on other nodes, too, and a node may have several sets. The caller looks at what they mean
-    for other domains.
+    With `across` they may be on other nodes, too, and a node may have several sets. The caller looks at
+    what they mean for other domains.
     """
     elsewhere = np.zeros((len(nodes), 0), np.intp)
     if across:

@@ -1,10 +1,10 @@
 """What goes together: a pod by itself, or all members of a group on all nodes (docs/semantics.md D10).
 
-A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one priority: if one
-may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit.
+A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one
+priority: if one may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit.
 
-What a group has above its minimum may go one by one: its members of the highest indices are units, at the group's
-priority. If the others go, these go, too.
+What a group has above its minimum may go one by one: its members of the highest indices are units, at
+the group's priority. If the others go, these go, too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _UNSAID = -(2**31) - 1
 class Units(NamedTuple):
     """Which pods go together, in columns by pod row.
 
-    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is that of a group that goes
-    whole but can spare the pod, else 0; None if none can. `never` are the pods whose group is never disrupted, None if
-    there are none. `priority` is the group's for its members, else the pod's own. `sizes` counts members on nodes by
-    the id of the group. `by_policy` is how groups go that do not say it.
+    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is that of a
+    group that goes whole but can spare the pod, else 0; None if none can. `never` are the pods whose
+    group is never disrupted, None if there are none. `priority` is the group's for its members, else
+    the pod's own. `sizes` counts members on nodes by the id of the group. `by_policy` is how groups go
+    that do not say it.
     """
 
     group: NDArray[np.int32]
@@ -147,9 +148,9 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
 class PodsOfNodes(NamedTuple):
     """The pods of some nodes that may go: a unit a step, the most important first, its pods in layers, a column a node.
 
-    `rows` are those of the pods, 0 for no more. `core` is for a pod that its group can spare the step of the unit that
-    is the rest of the group, if that has a pod on the node, else the pod's own step; None if no group has any to spare.
-    `across` says whether some may be on other nodes.
+    `rows` are those of the pods, 0 for no more. `core` is for a pod that its group can spare the step
+    of the unit that is the rest of the group, if that has a pod on the node, else the pod's own step;
+    None if no group has any to spare. `across` says whether some may be on other nodes.
     """
 
     nodes: Rows
