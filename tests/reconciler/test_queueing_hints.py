@@ -9,16 +9,10 @@ from tests.cases import table
 from tests.reconciler.builders import START, budget, node, pod
 from tests.reconciler.device_settings import claim
 from webhook.kube.instants import rfc3339
-from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.pod import ContainerStatus, ResourceRequirements
 from webhook.policy.model.values import CAN_BE_PREEMPTED, READY, RECONCILER_ANNOTATIONS
 from webhook.reconciler import preempting as hints
-
-
-def change(old: Any, new: Any) -> Change[Any]:
-    return Change("added" if old is None else "deleted" if new is None else "modified", "k", old, new)
-
 
 RUNNING = pod("v", node="n1")
 
@@ -85,6 +79,6 @@ def with_meta(thing: Any, **fields: Any) -> Any:
     ("a namespace changed", hints.relevant_difference, HERE, with_meta(HERE, labels={"tier": "batch"}), True),
     ("a namespace came", hints.relevant_difference, None, HERE, True),
 )
-def test_what_is_worth_another_try(hint: Callable[[Change[Any]], bool], old: Any, new: Any, helps: bool):
+def test_what_is_worth_another_try(hint: Callable[[Any, Any], bool], old: Any, new: Any, helps: bool):
     """Room that comes up, pods that may go from now on, and company for those that want to be near it."""
-    assert hint(change(old, new)) is helps
+    assert hint(old, new) is helps

@@ -1,10 +1,10 @@
 """The way of a preemptor through the control loop: decide, and begin what helps.
 
-What the watches show moves it in the queue. Hints (docs/semantics.md F3; kube-scheduler has queueing hints)
+What the watches show moves it in the queue. Hints (docs/semantics.md F3, kube-scheduler's queueing hints)
 say which changes could help one that found no room. They are pure.
 
-Each member of a gang is a preemptor in the queue. The turn of any is the turn of all, and those
-that are placed have one plan.
+Each member of a gang is in the queue. The turn of any is the turn of all, and those that are placed have
+one plan.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, ExtenderClient, Question
 from webhook.reconciler.evaluate.outcomes import (
-    Evicts,
     Fits,
     Key,
     Members,
@@ -54,7 +53,7 @@ from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import decision_of, not_own
 
 _GANG_PAUSE = 1.0
-"""Seconds until it is seen again whether a plan for other members has asked all its victims."""
+"""Seconds between two looks at a plan for other members that has victims to ask."""
 _SHOWN = 5
 """Nodes that are named."""
 _EXTENDER_PAUSE = 1.0
@@ -64,7 +63,7 @@ _TAKEN = "another pod took the room that was made there"
 
 
 class Preempting:
-    """Moves preemptors in the queue, decides for those whose turn it is, and begins plans."""
+    """Moves preemptors in the queue, decides for the next ones, and begins plans."""
 
     def __init__(
         self,
@@ -90,27 +89,27 @@ class Preempting:
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """The state has taken in a change of another kind than pods; as `pod_changed`."""
         helps = _HINTS.get(kind, relevant_difference)
-        return helps(change) and self._queue.wake(self._clock.monotonic())
+        return helps(change.old, change.new) and self._queue.wake(self._clock.monotonic())
 
     def pod_changed(self, change: Change[Pod]) -> bool:
-        """The state has taken in a pod's change; returns whether the loop has to take another turn."""
+        """The state has taken in a pod's change; returns whether another turn is needed."""
         key, old, new = change.key, change.old, change.new
         queue, now = self._queue, self._clock.monotonic()
         # 1. Room helps others, and so does a pod in front of them that waits no more.
-        work = frees_room(change) and queue.wake(now)
+        work = frees_room(old, new) and queue.wake(now)
         waits = new and not new.spec.node_name and not new.metadata.deletion_timestamp
         if queue.behind and old and not old.spec.node_name and not waits:
             work |= queue.wake(now, queue.behind)
         # 2. It is tried again if it asks for something else, others if it is company.
         if old and new and _asked_by_pods(old) != _asked_by_pods(new):
             work |= queue.wake(now, (key,))
-        if self._wanting_company and makes_company(change):
+        if self._wanting_company and makes_company(old, new):
             work |= queue.wake(now, self._wanting_company)
         # 3. It comes to the queue or leaves it.
         return self.offer(key, new) or work
 
     def offer(self, key: str, pod: Pod | None) -> bool:
-        """Take a pod into the queue, or out of it; one with a plan stays until that has ended."""
+        """Take a pod into the queue, or out of it if it has no plan."""
         queue = self._queue
         if pod is None or (policy := self._policy_set.policy_to_act_by(pod)) is None:
             if key not in self._manager.plans:
@@ -118,16 +117,16 @@ class Preempting:
                 self._wanting_company.pop(key, None)
             return False
         uid, spec, known = pod.metadata.uid, pod.spec, queue.entries.get(key)
-        if known is not None and known.uid == uid:
+        if known and known.uid == uid:
             return False
         now, wall = self._clock.monotonic(), self._clock.wall()
         since, delay = unschedulable_since(pod) or 0.0, policy.preemptors.delay
         due = now + min(delay, max(0.0, since + delay - wall))
         priority = spec.priority or 0
         entry = queue.offer(key, uid=uid, priority=priority, created=since, now=now, due=due)
-        if spec.affinity is not None and spec.affinity.pod_affinity is not None:
+        if spec.affinity and spec.affinity.pod_affinity:
             self._wanting_company[key] = None
-        if (decision := decision_of(pod)) is not None:
+        if decision := decision_of(pod):
             # An attempt of an earlier leader counts if it evicted somebody.
             evicted = decision.victims or decision.more_victims
             entry.attempts = max(0, decision.attempt - (not evicted))
@@ -135,7 +134,7 @@ class Preempting:
         return True
 
     def preempt(self, entry: QueuedPreemptor) -> None:
-        """Do what can be done now for a preemptor whose turn it is (kube-scheduler's `Preempt`)."""
+        """Do what can be done now for a preemptor (kube-scheduler's `Preempt`)."""
         # 1. Is it still a preemptor to act for?
         clock, queue, told = self._clock, self._queue, entry.reason
         pod = self._state.pods.get(entry.key)
@@ -150,7 +149,7 @@ class Preempting:
         if gang:
             result = "together" if isinstance(outcome, Reserves) else outcome.result
             self._reporter.metrics.gangs.labels(result).inc()
-        # 3. Leave out nodes that it has fitted on for too long without being bound there.
+        # 3. Leave out nodes that it has fitted on for too long.
         fitting = outcome.nodes if isinstance(outcome, Fits) else ()
         chance = partial(self._evaluator.schedulers.chance, pod)
         left, more = entry.nodes.fitting(fitting, chance, now)
@@ -167,7 +166,7 @@ class Preempting:
                 queue.park(entry, now, reason=reason, due=due, behind=behind)
             case Question():
                 self._extender_client.ask(outcome, entry.said)
-            case Waits() | Evicts():
+            case Reserves():
                 keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
                 if entry.key not in keys:
                     queue.park(entry, now, reason="other pods of its gang are placed first")
@@ -181,14 +180,13 @@ class Preempting:
         self._reporter.evaluated(pod, outcome, plan, told=told, seconds=seconds, wall=clock.wall())
 
     def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, because: Member | None) -> None:
-        """A plan is over for these members: decide again, at once or after a while, for who is not bound.
+        """A plan is over for these members: who is not bound is tried again.
 
         A node that kube-scheduler did not take in time, or whose room others took, is left out.
         """
         queue, now, evicted = self._queue, self._clock.monotonic(), bool(plan.gone)
         shunned = ending is Ending.TIMED_OUT and all(
-            (pod := self._state.pod_of(member.key, member.uid)) is not None
-            and self._evaluator.fits_on(pod, member.node)
+            (pod := self._state.pod_of(member.key, member.uid)) and self._evaluator.fits_on(pod, member.node)
             for member in members
         )
         for member in members:
@@ -205,7 +203,7 @@ class Preempting:
             queue.plan_ended(entry, now, in_vain=in_vain, at_once=at_once, reason=reason, lost=lost)
 
     def _queued(self, keys: Iterable[str]) -> tuple[list[QueuedPreemptor], int]:
-        """Those of these pods that are in the queue, and how many plans evicted in vain for one."""
+        """Those of these pods in the queue, and how many plans evicted for one in vain."""
         entries = self._queue.entries
         queued = [entries[key] for key in keys if key in entries]
         return queued, max((entry.attempts for entry in queued), default=0)
@@ -213,15 +211,15 @@ class Preempting:
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps one of its shape, nothing helps this one."""
         members = Members((pod,))
-        shape: Key | None = None
+        shape: Key = ()
         if is_gang(self._state.snapshot, pod):
             plans = self._context.plans_of(group_of(pod))
-            if any(not plan.waiting for plan, _ in plans):
+            if not all(plan.waiting for plan, _ in plans):
                 reason = "the victims for other pods of its gang are asked first"
                 return Unschedulable(reason, due=now + _GANG_PAUSE)
             members = self._members(pod, policy, plans)
-            ready, gated = (tuple(map(key_of, pods)) for pods in (members.ready, members.gated))
-            shape = policy.name, members.key, ready, gated, members.secured
+            names = [tuple(map(key_of, pods)) for pods in (members.ready, members.gated)]
+            shape = policy.name, members.key, *names, members.secured
         elif not (pod.status.nominated_node_name or policy.extenders):
             # What holds for it holds for others like it, if nothing was learned about it
             evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
@@ -232,7 +230,7 @@ class Preempting:
                 labels = at_creation(pod.metadata).labels if by_pairs else None
                 shape = policy.name, alike, group_of(pod), *sorted((labels or {}).items())
         moment = Moment(now, self._queue.events, entry.back_off)
-        if shape is not None and (known := self.verdicts.holding(shape, moment)) is not None:
+        if (known := self.verdicts.holding(shape, moment)) is not None:
             return known
         try:
             outcome = self._decide(pod, members, policy, now)
@@ -240,7 +238,7 @@ class Preempting:
             outcome = Unschedulable(str(error))
         except ExtenderError as error:
             outcome = Unschedulable(str(error), due=now + entry.back_off + _EXTENDER_PAUSE)
-        if shape is not None and isinstance(outcome, Unschedulable):
+        if shape and isinstance(outcome, Unschedulable):
             self.verdicts[shape] = outcome, moment
         return outcome
 
@@ -281,7 +279,7 @@ class Preempting:
         return outcome
 
     def _members(self, pod: Pod, policy: PreemptionPolicy, plans: Sequence[tuple[Plan, Member]]) -> Members:
-        """The members of the pod's group that have no node; `plans` are those for some of them."""
+        """The members of the pod's group that have no node; `plans` are theirs."""
         key, latest = group_of(pod), self._clock.wall() - policy.preemptors.delay
         ready, gated, act_by = list[Pod](), list[Pod](), self._policy_set.policy_to_act_by
         for member in self._state.waiting_members(key):
@@ -297,9 +295,8 @@ class Preempting:
         return Members(tuple(ready), key, tuple(gated), nodes)
 
 
-def frees_room(change: Change[Pod]) -> bool:
+def frees_room(old: Pod | None, new: Pod | None) -> bool:
     """Whether a pod's change leaves more room, or more pods that may be asked to leave."""
-    old, new = change.old, change.new
     if old is None:
         return False
     nominated = old.status.nominated_node_name
@@ -313,30 +310,26 @@ def frees_room(change: Change[Pod]) -> bool:
     )
 
 
-def makes_company(change: Change[Pod]) -> bool:
-    """Whether a pod came to a node, which can only help a preemptor with pod affinity."""
-    old, new = change.old, change.new
+def makes_company(old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod came to a node, which helps only preemptors with pod affinity."""
     return bool(new and new.spec.node_name and not (old and old.spec.node_name))
 
 
-def node_helps(change: Change[Node]) -> bool:
-    """Whether a node came, or changed in what filters look at; a heartbeat does not count."""
-    old, new = change.old, change.new
+def node_helps(old: Node | None, new: Node | None) -> bool:
+    """Whether a node came, or changed in what filters look at: not by a heartbeat."""
     return new is not None and (old is None or _read_of_nodes(old) != _read_of_nodes(new))
 
 
-def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
+def budget_helps(old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
     """Whether a budget is gone, covers others, was counted again, or has more disruptions left."""
-    old, new = change.old, change.new
     if new is None or old is None:
         return new is None
     more = new.status.disruptions_allowed > old.status.disruptions_allowed
     return more or _read_of_budgets(old) != _read_of_budgets(new)
 
 
-def claim_helps(change: Change[ResourceClaim]) -> bool:
-    """Whether a claim on devices came, asks for something else, or leaves devices or users behind."""
-    old, new = change.old, change.new
+def claim_helps(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Whether a claim on devices came, asks for others, or lost devices or users."""
     if old is None or new is None:
         return new is None or new.status.allocation is None
     before, after = old.status, new.status
@@ -346,9 +339,8 @@ def claim_helps(change: Change[ResourceClaim]) -> bool:
     return not users <= left or _read_of_claims(old) != _read_of_claims(new)
 
 
-def relevant_difference(change: Change[Any]) -> bool:
+def relevant_difference(old: Any, new: Any) -> bool:
     """Whether an object of a minor kind (class, namespace, volume) differs in what is read of it."""
-    old, new = change.old, change.new
     if old is None or new is None or _read_of_all(old) != _read_of_all(new):
         return True
     return bool(replace(old, metadata=new.metadata) != new)
@@ -366,7 +358,7 @@ _read_of_pods = attrgetter(
 _read_of_nodes = attrgetter("spec", "metadata.labels", "status.allocatable", "status.declared_features")
 _read_of_budgets = attrgetter("spec.selector", "status.disrupted_pods", "status.observed_generation")
 _read_of_claims = attrgetter("spec", "metadata.finalizers")
-_HINTS: dict[SnapshotKind, Callable[[Change[Any]], bool]] = {
+_HINTS: dict[SnapshotKind, Callable[[Any, Any], bool]] = {
     NODES: node_helps,
     BUDGETS: budget_helps,
     CLAIMS: claim_helps,
