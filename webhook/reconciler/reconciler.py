@@ -1,8 +1,8 @@
 """The control loop: from a change of the cluster to a preemptor that is bound.
 
-A change moves preemptors in the queue (`queue`). Each one that is due is evaluated (`evaluate`). If evicting
-helps, a plan is begun (`plans`), carried out (`evict`), and watched until its preemptor is bound. Calls go down;
-news comes back as return values, and from tasks on one queue.
+A change moves preemptors in the queue (`queue`). Who is due is evaluated (`evaluate`). If evicting helps, a
+plan is begun (`plans`), carried out (`evict`), and watched until its preemptor is bound. Calls go down; news
+comes back as return values, and from tasks on one queue.
 
 Deciding and bookkeeping happen between two awaits, so every decision sees all earlier ones. Tasks act, so no
 slow answer of the API server holds up the next decision.
@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -148,11 +148,11 @@ class Reconciler:
             return
         for member in plan.unplaced:
             self.preempting.offer(member.key, self.state.pods.get(member.key))
-            if (entry := self.queue.entries.get(member.key)) is not None:
+            if entry := self.queue.entries.get(member.key):
                 self.queue.hold((entry,), attempts=plan.record.attempt - 1)
 
     async def stop(self) -> None:
-        """End every plan and task without writing; forget all that a later term reads off the pods."""
+        """End every plan and task without writing; forget what a later term reads off the pods."""
         for plan in list(self.plan_manager.index.by_id.values()):
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
@@ -173,10 +173,10 @@ class Reconciler:
         """An object changed, and the state has taken it in."""
         if not self.leading:
             return
-        manager, work = self.plan_manager, self._take_news()  # what was done before counts before
+        manager, work = self.plan_manager, self._take_news()  # what was done before counts first
         if kind is PODS:
             key, old, new = change.key, change.old, change.new
-            # What a list shows of a pod that is there may have been said long before.
+            # What a list shows of a pod may have been said long before.
             if new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. It may end the pod's plan, as a binding does, or leave it without a nomination.
@@ -188,10 +188,10 @@ class Reconciler:
                 self._end(plan, ending, because=member)
             elif new and reserved and member and not member.reserved and lacks_post_filter(new):
                 self.reporter.nomination_cleared(new)
-            # 2. Preemptors that it helps are tried again; it comes to the queue or leaves it.
+            # 2. It may help preemptors, come to the queue, or leave it.
             work |= self.preempting.pod_changed(change)
             # 3. An earlier leader may have written a plan on it.
-            if new is not None and PLAN in (new.metadata.annotations or ()):
+            if new and PLAN in (new.metadata.annotations or ()):
                 self._unseen[key] = None
             # 4. It may have a notice, and leave by itself.
             if old and not stays(new) and (told_by := manager.victim_left(old)):
@@ -208,7 +208,7 @@ class Reconciler:
         while True:
             await self.state.wait_until_whole()
             self.turn()
-            # Wait until there is news, or something is due; others have their turn in any case.
+            # Wait for news, or until something is due; others have their turn in any case.
             await asyncio.sleep(0)
             now = self.clock.monotonic()
             dues = [now + _LONGEST_SLEEP, self.queue.next_due()]
@@ -222,20 +222,21 @@ class Reconciler:
         """One turn of the loop, while no cache is taking in a list."""
         manager, clock = self.plan_manager, self.clock
         end = clock.stopwatch() + _TURN
-        # 1. Take in what tasks have told since the last turn.
+        # 1. Take in what tasks have told.
         self._take_news()
-        # 2. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
+        # 2. Take over what earlier leaders left. Nothing is decided before all of it counts.
         while self._unseen:
             key, _ = self._unseen.popitem()
-            self._safely(f"{key} could not be taken up", partial(self._look_at, key))
+            with _safely("%s could not be taken up", key):
+                self._look_at(key)
             if self._unseen and clock.stopwatch() > end:
                 self._wake()
                 return
         # 3. Do what is next for each plan that is touched or due.
         for plan in manager.touched(end):
-            failure = f"plan {plan.id} for {plan.key} could not be looked at"
-            self._safely(failure, partial(self._look, plan))
-        # 4. Take off pods what none of all these plans stands behind.
+            with _safely("plan %s for %s could not be looked at", plan.id, plan.key):
+                self._look(plan)
+        # 4. Take off pods what no plan stands behind.
         while manager.noticed and clock.stopwatch() <= end:
             key, _ = manager.noticed.popitem()
             if not manager.dry_run:
@@ -252,38 +253,29 @@ class Reconciler:
         if manager.unchecked or manager.noticed:
             self._wake()
 
-    def _safely(self, failure: str, work: Callable[[], None]) -> None:
-        """Go on with the others if it fails for one."""
-        try:
-            work()
-        except Exception:
-            log.exception("%s", failure)
-
     def _wake(self) -> None:
         """There is work to do, so the loop must not sleep."""
         if self._news.empty():
             self._news.put_nowait(None)
 
     def _take_news(self, *news: News | None) -> bool:
-        """Follow up all news, these first; whether there is any, so that another turn is needed."""
+        """Follow up all news, these first; returns whether there is any."""
         while not self._news.empty():
             news = *news, self._news.get_nowait()
         for piece in news:
-            try:
+            with _safely("news could not be taken in: %s", piece):
                 if isinstance(piece, Performed):
                     plan = piece.plan
                     plan.busy = False
                     self.plan_manager.unchecked[plan] = None
-                    if piece.ending is not None:
+                    if piece.ending:
                         self._end(plan, piece.ending)
                 elif piece is not None:
-                    # Decide again, if the preemptor still waits for that.
+                    # Decide again, if the preemptor still waits.
                     pod, now = piece.preemptor, self.clock.monotonic()
                     entry = self.queue.entries.get(key_of(pod))
                     if entry and entry.uid == pod.metadata.uid and entry.key not in self.plans:
                         self.queue.retry(entry, now, reason="an extender has answered")
-            except Exception:
-                log.exception("news could not be taken in: %s", piece)
         return bool(news)
 
     # The way of a plan.
@@ -300,7 +292,7 @@ class Reconciler:
                 return
             plan.announced = True
             for member in plan.unplaced:
-                if (preemptor := self.state.pods.get(member.key)) is not None:
+                if preemptor := self.state.pods.get(member.key):
                     self.reporter.evicted(plan, preemptor)
         elif not plan.busy:
             plan.busy, plan.wake = True, math.inf
@@ -321,3 +313,12 @@ class Reconciler:
             self.store.hurried.set()  # whose pods come back the next leader has to know
         self.preempting.plan_ended(plan, members, ending, because)
         self._wake()
+
+
+@contextmanager
+def _safely(failure: str, *about: object) -> Iterator[None]:
+    """Go on with the others if it fails for one."""
+    try:
+        yield
+    except Exception:
+        log.exception(failure, *about)
