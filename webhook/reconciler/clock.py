@@ -39,25 +39,18 @@ class SteadyClock:
     """The time of day at the start plus what has really passed, drawn slowly to the system clock."""
 
     def __init__(self, system: Callable[[], float] = time.time, elapsed: Callable[[], float] = _since_boot) -> None:
-        self._system = system
-        self._elapsed = elapsed
-        self._last = elapsed()
-        self._wall = system()
-
-    def monotonic(self) -> float:
+        self.monotonic = elapsed
         """Seconds since boot, those asleep included."""
-        return self._elapsed()
+        self.stopwatch = time.perf_counter
+        """Seconds of the most precise timer there is."""
+        self._system = system
+        self._last, self._wall = elapsed(), system()
 
     def wall(self) -> float:
         """Seconds since the epoch, free of jumps."""
-        now = self._elapsed()
-        passed = now - self._last
-        self._last = now
+        now = self.monotonic()
+        passed, self._last = now - self._last, now
         self._wall += passed
         most = passed * _SLEW
         self._wall += max(-most, min(most, self._system() - self._wall))
         return self._wall
-
-    def stopwatch(self) -> float:
-        """Seconds of the most precise timer there is."""
-        return time.perf_counter()

@@ -15,7 +15,7 @@ from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
 
 DEBUG_PORT = 6060
-"""The port of the debug pages if no other is asked for."""
+"""The port of the debug pages if none is given."""
 
 
 def pages(

@@ -28,8 +28,8 @@ class PossibleEviction:
     """What one policy, or kube-scheduler (an empty `policy`), may do to the pod for some classes.
 
     `classes` are names and values, the lowest first. `since` is from when it may, in seconds since the epoch:
-    the past for now, None if it may not as things are. `rule` is `policy/rule`, `text` the sentence for people, and
-    `conditions` is what else has to hold.
+    the past for now, None if it may not as things are. `rule` is `policy/rule`, `text` a sentence for people.
+    The `conditions` have to hold as well.
     """
 
     policy: str
@@ -79,7 +79,7 @@ def _by_policy(
     if rules.pairs is not None:
         named = [own for own, victims in rules.pairs if matched_pods(snapshot, victims)[row]]
         known = snapshot.classes
-        classes = [of for of in classes if any(own.class_matches(*of, known) for own in named)]
+        classes = [each for each in classes if any(own.class_matches(*each, known) for own in named)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
@@ -93,9 +93,9 @@ def _by_policy(
 
 
 def _ruled(state: State, rules: Rules, row: int, class_: tuple[str, int], now: float) -> tuple[float | None, str, str]:
-    """Since when, by which rule, and with which text a preemptor of the class may evict the pod.
+    """From when, by which rule, and by what text preemptors of the class may evict the pod.
 
-    The time is None if the rules never let it go.
+    The time is None for never.
     """
     since, (name, priority) = now, class_
     schedule = rules.policy.schedule if rules.policy else None

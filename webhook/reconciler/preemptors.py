@@ -1,13 +1,12 @@
 """Which pods are the reconciler's, by which policy it acts for them, and what their schedulers say.
 
-The webhook has marked a preemptor, a PreemptionPolicy manages its class, and its scheduler has found it
+The webhook marked a preemptor, a PreemptionPolicy manages its class, and its scheduler found it
 unschedulable. If no scheduler was seen at work, no node is to blame for a pod that is not bound (D8).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from webhook.kube.bounded import Newest
 from webhook.kube.instants import epoch_or
@@ -15,41 +14,37 @@ from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import Condition, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
-from webhook.policy.evaluation.engine import Managed, ManagedClasses
+from webhook.policy.evaluation.engine import ManagedClasses
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import MANAGED, MARK
 from webhook.preemption.snapshot.pod_view import grace_of
-from webhook.preemption.victims.rules import Rules, compile_rules
+from webhook.preemption.victims.rules import compile_rules
 
 _GAP = 330.0
-"""Seconds without a sign after which a scheduler may have been away: it tries waiting pods every 5 min."""
+"""Seconds without a sign after which a scheduler may be away: it tries waiting pods every 5 min."""
 _PATIENCE = 60.0
-"""Seconds after which a scheduler that leaves a pod pending that fits does not want to place it."""
+"""Seconds after which a scheduler that leaves a fitting pod pending does not want to place it."""
 _SCHEDULERS = 100
 """Schedulers that are remembered."""
 
 
 class PolicySet:
-    """The policies in force: one set in a process, so whoever holds it sees changes."""
-
-    policies: Policies
-    rules: dict[str, Rules]
-    """The compiled rules of each PreemptionPolicy, by its name."""
-    managed: Callable[[str], Managed | None]
-    """By PriorityClass the policy that manages its pods, and their twin class."""
+    """The policies in force. There is one set in a process, so whoever holds it sees changes."""
 
     def __init__(self, policies: Policies) -> None:
         self.use(policies)
 
     def use(self, policies: Policies) -> None:
         """Take these policies into use. Raises ClusterError, and changes nothing, if one is wrong."""
-        rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        self.rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        """The compiled rules of each PreemptionPolicy, by its name."""
+        self.policies = policies
         self.managed = ManagedClasses(policies.preemption).managed
-        self.rules, self.policies = rules, policies
+        """By PriorityClass the policy that manages its pods, and their twin class."""
 
     def policy_to_act_by(self, pod: Pod) -> PreemptionPolicy | None:
-        """The policy to preempt by for this pod; None if the reconciler leaves it alone."""
+        """The policy to preempt by for a pod; None if the reconciler leaves it alone."""
         policy = self.policy_of(pod)
         return None if ineligible_reason(pod, policy) else policy
 
@@ -109,7 +104,7 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
 
 
 def lacks_post_filter(pod: Pod) -> bool:
-    """Whether the scheduler's profile runs no PostFilter plugin, judged by what it last said of the pod.
+    """Whether the scheduler's profile runs no PostFilter plugin, by what it last said of the pod.
 
     kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
     """
@@ -130,7 +125,7 @@ def unschedulable_since(pod: Pod) -> float | None:
 
 
 def scheduler_refusal(pod: Pod) -> Condition | None:
-    """What the scheduler said of a pod that it did not bind, if it has said something."""
+    """What the scheduler said of a pod that it did not bind, if anything."""
     rows = pod.status.conditions or ()
     return next((row for row in rows if row.type == "PodScheduled" and row.status == "False"), None)
 
@@ -138,20 +133,20 @@ def scheduler_refusal(pod: Pod) -> Condition | None:
 class SchedulerActivity:
     """When each scheduler was seen at work, in monotonic seconds.
 
-    It is seen if it binds a pod, or says something new of one that it does not bind. It was at work also
-    between two signs that are not far apart.
+    It is seen if it binds a pod, or says something new of one that it does not bind. Between two signs that
+    are not far apart it was at work, too.
     """
 
     def __init__(self) -> None:
         self._seen: Newest[str, tuple[float, float]] = Newest(_SCHEDULERS)
-        """By scheduler the first and the last sign of the stretch of work that it was last seen in."""
+        """By scheduler the first and the last sign of its last stretch of work."""
         self._refused: dict[str, float] = {}
         """By waiting pod, `namespace/name`, when its scheduler last said something new of it."""
         self._fits_since: dict[str, float] = {}
         """By waiting pod since when it fits somewhere."""
 
     def observe(self, change: Change[Pod], now: float) -> None:
-        """A pod changed; it may show that its scheduler is at work."""
+        """A pod's change may show that its scheduler is at work."""
         key, old, new = change.key, change.old, change.new
         if new is None or new.spec.node_name:
             self._refused.pop(key, None)
@@ -167,7 +162,7 @@ class SchedulerActivity:
         self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
 
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
-        """From when on the pod's scheduler had the chance to bind it, infinite if that is not known.
+        """From when on the pod's scheduler had the chance to bind it, infinite if unknown.
 
         It had it if it said something new of the pod `since` then, or was at work for half of the `seconds`.
         """
@@ -178,7 +173,7 @@ class SchedulerActivity:
         return begin if last - begin >= seconds / 2 else math.inf
 
     def overdue(self, pod: Pod, *, fits: bool, now: float) -> bool:
-        """Whether the scheduler, which had its chance, leaves a pod pending that fits somewhere."""
+        """Whether the scheduler had its chance, and leaves a pod pending that fits."""
         if not fits:
             self._fits_since.pop(key_of(pod), None)
             return False

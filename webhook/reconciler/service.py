@@ -93,13 +93,13 @@ class ReconcilerService:
             reporter,
             self.clock,
             fence=self.time_to_write,
-            in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
+            in_doubt=self._elector.is_in_doubt if self._elector else bool,
             dry_run=options.dry_run,
             lease=(options.lease_namespace, evictions_lease(options.lease_name)),
         )
         reconciler, metrics = self.reconciler, self.metrics
-        metrics.leader.set_function(lambda: float(reconciler.leading))
-        metrics.nominations.set_function(lambda: float(len(reconciler.plans)))
+        metrics.leader.set_function(lambda: reconciler.leading)
+        metrics.nominations.set_function(lambda: len(reconciler.plans))
         for state in QueueState:
             metrics.queue_depth.labels(state.value).set_function(partial(self._depth, state))
         counts, now = reconciler.evaluator.log.counts, self.clock.monotonic
@@ -118,7 +118,7 @@ class ReconcilerService:
         return remaining and remaining + self.options.lease_duration - self.options.renew_deadline
 
     def use(self, policies: Policies) -> None:
-        """Take other policies into use. Raises ClusterError if one of them cannot be compiled."""
+        """Take other policies into use (`Reconciler.use`)."""
         self.reconciler.use(policies)
         self.policies_since = self.clock.wall()
 
@@ -129,7 +129,7 @@ class ReconcilerService:
                 tasks.create_task(self._supervisor.keep("caches", self.state.run))
                 tasks.create_task(self._supervisor.keep("leader", self._contend))
         finally:
-            if self._reading is not None:
+            if self._reading:
                 self._reading.cancel()
             await self._owners.close()
             await self._recorder.close()
@@ -140,7 +140,7 @@ class ReconcilerService:
             now = Now(self.clock.monotonic(), self.clock.wall())
             return record_of(self.reconciler.evaluator.log, now)
         if self._reading is None or self._reading.done():
-            self._evictions = self._reading.result() if self._reading is not None else NOTHING
+            self._evictions = self._reading.result() if self._reading else NOTHING
             self._reading = asyncio.create_task(self.reconciler.store.read())
         return self._evictions
 
@@ -153,7 +153,7 @@ class ReconcilerService:
     def way_to(self, leader: str, port: int) -> tuple[str, str]:
         """What to tell who asked a replica that does not lead, and the command that reaches the leader.
 
-        `leader` is as from `led_elsewhere`; it begins with the pod's name. There is no command without one.
+        `leader` is as from `led_elsewhere`: it begins with the pod's name, or is empty as the command then.
         """
         namespace, name = self.options.lease_namespace, self.options.lease_name
         if not leader:
