@@ -80,8 +80,7 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> dict[str, Me
     """The pod, and others that its plan names if they wait for a node and have no other plan."""
     state, evictions = manager.evaluator.state, manager.evaluator.log
     members, act = dict[str, Member](), manager.context.policy_set.policy_to_act_by
-    own = PlanMember(pod.metadata.name, pod.metadata.uid, record.node)
-    for named in record.members or (own,):
+    for named in record.members or (PlanMember(pod.metadata.name, pod.metadata.uid, record.node),):
         key, uid = f"{pod.metadata.namespace}/{named.name}", named.uid
         known, said = state.pod_of(key, uid), None
         if not known:

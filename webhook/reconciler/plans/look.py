@@ -121,7 +121,7 @@ class Look:
     def step(self) -> Step:
         """What to do next; the plan is over at its deadline."""
         plan, state = self.plan, self.state
-        # 1. Preemptors or nodes may end it, or have a member leave. Then it is only read who goes.
+        # 1. Preemptors or nodes may end it. Then it is only read who goes.
         if plan.ended:
             return self.ask(Verb.READ, plan.asking.values())
         for member in plan.unplaced:
@@ -253,7 +253,8 @@ class Look:
         # 1. There would be no room, since others have come.
         if lost := self._lost():
             return lost
-        staying, fresh = self.there.keys() - plan.unclear - self.bound, self.fresh
+        contested = self.fresh and not plan.record.resize
+        staying = self.there.keys() - plan.unclear - self.bound
         going = snapshot.pod_rows([key_of(pod) for pod in self.going.values()])
         among = snapshot.pod_rows([key_of(self.there[uid]) for uid in staying])
         begun = np.setdiff1d(going, among)
@@ -265,12 +266,10 @@ class Look:
             with pods.staying(among):
                 fitting = fits(snapshot, pod)
             elsewhere = node not in fitting and not plan.left_out.issuperset(fitting)
-            if fresh and elsewhere:
+            if self.fresh and elsewhere:
                 return End(Ending.OUTDATED, "it fits without preemption by now")
             # 3. A pod in front would take the room.
-            taken = ""
-            if fresh and not plan.record.resize:
-                taken = taken_by(self.evaluator, pod, policy, node, going, plan=plan.id, at=self.at)
+            taken = contested and taken_by(self.evaluator, pod, policy, node, going, plan=plan.id, at=self.at)
             if taken:
                 return End(Ending.OUTDATED, taken)
             # 4. Some are not needed. Two members might count on one node elsewhere.
@@ -283,14 +282,15 @@ class Look:
         return Spare(frozenset(staying), why) if staying else None
 
     def _in_time(self, policy: PreemptionPolicy) -> Rows:
-        """The rows of pods that leave in time: on its nodes none that others yet ask, they may stay."""
+        """The rows of pods that leave in time; none on its nodes that other plans have yet to ask."""
         plan, snapshot, pods = self.plan, self.snapshot, self.snapshot.pods
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
         leaving = self.evaluator.room_within(wait, self.at)
         here, planned = snapshot.nodes.rows_of(plan.nodes), list[int]()
         for row in leaving[np.isin(pods.node[leaving], here)].tolist():
-            others = (other for other in self.plans.of(pods.uids[row]) if other is not plan)
-            planned += [row] if any(pods.uids[row] in other.needed for other in others) else []
+            uid = pods.uids[row]
+            if any(other is not plan and uid in other.needed for other in self.plans.of(uid)):
+                planned.append(row)
         return np.setdiff1d(leaving, planned)
 
     # Who is asked, and in which order.
@@ -299,17 +299,16 @@ class Look:
         """Ask those of the victims that are left whose turn it is: everybody has been told."""
         plan, left, there = self.plan, self.left, self.there
         together = bool(plan.devices)
-        # 1. Before its notice is over one goes if it is ready. A group goes at once, as all do for devices.
+        # 1. Before its notice is over one goes if it is ready. A group goes at once, and so do all for devices.
         told = [victim for victim in left if plan.notices.get(victim.uid, self.now) > self.now]
-        early = {row.uid: row.group for row in told if not is_ready(there[row.uid], plan.id)}
-        later = min((plan.notices[uid] for uid in early), default=math.inf)
-        groups = set(early.values()) - {0}
-        asked = [row for row in left if row.uid not in early and row.group not in groups]
+        early = {victim for victim in told if not is_ready(there[victim.uid], plan.id)}
+        groups = {victim.group for victim in early} - {0}
+        asked = [row for row in left if row not in early and row.group not in groups]
+        later = min((plan.notices[victim.uid] for victim in early), default=math.inf)
         if not asked or (early and together):
             return Wait(later)
         # 2. The room must go to nobody of lower priority.
-        lower = [pod for pod in to_displace(self.state, plan) if pod.metadata.uid not in plan.displaced]
-        if lower:
+        if lower := [pod for pod in to_displace(self.state, plan) if pod.metadata.uid not in plan.displaced]:
             return self.ask(Verb.DISPLACE, lower)
         # 3. If one of several is kept, the others go in vain: so that is tried first.
         if self.several and self.untried:
@@ -321,19 +320,18 @@ class Look:
         slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
         if together and not slow:
             asked, later = self._in_step(asked, policy)
-        # 6. First go those that the server could not tell, then those under a budget, the last one last.
-        pending, nodes = self.state.pending, plan.nodes
-        covered = [victim for victim in asked if pending.covering(there[victim.uid])]
+        # 6. First go those of whom the server told nothing, then those under a budget, the last one last.
+        covering, nodes = self.state.pending.covering, plan.nodes
+        covered = [victim for victim in asked if covering(there[victim.uid])]
         grouped = [victim for victim in covered if victim.group]
         if len(grouped) > 1:
-            # A group is whole if its first is refused. Room may be once one on a node of the plan has gone.
+            # If its first is refused a group stays whole. Room may be once one on a node of the plan is gone.
             chosen = [min(grouped, key=lambda victim: there[victim.uid].spec.node_name in nodes)]
         else:
             # The rest of a group goes at once when no budget can refuse one of it any more.
             some = 0 < len(covered) < len(asked)
-            if len(covered) == len(asked) and (together or math.isinf(later)):
-                covered = covered[:-1]
-            first = slow or covered or asked
+            last = covered == asked and (together or math.isinf(later))
+            first = slow or (covered[:-1] if last else covered) or asked
             whole = set() if some else {victim.group for victim in first} - {0}
             chosen = [victim for victim in asked if victim in first or victim.group in whole]
         # 7. One that was asked in vain is asked after a pause: nobody goes in its place.

@@ -179,9 +179,7 @@ class Plan(msgspec.Struct, eq=False):
     def counted_on(self) -> dict[str, CountedOn | None]:
         """What decisions count on, by pod: victims leave, and members are nominated or not."""
         leaving, gone = self.gone | self.needed, self.rehearsed and math.isinf(self.emptied)
-        rows = dict[str, CountedOn | None]()
-        for key, row in self.leaves.items():
-            rows[key] = row._replace(gone=gone) if row.uid in leaving else None
+        rows = {key: row._replace(gone=gone) if row.uid in leaving else None for key, row in self.leaves.items()}
         for key, member in self.members.items():
             nominated = CountedOn(member.uid, node=member.node, off=member.ended is not None)
             rows[key] = None if member.ended is Ending.DEPOSED else nominated

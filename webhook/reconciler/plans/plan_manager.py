@@ -283,7 +283,7 @@ class PlanManager:
         return None
 
     def look(self, plan: Plan) -> Do | Wait | End:
-        """What to do next for a plan, by what there is now; victims that it need not have stay."""
+        """What to do next for a plan, by what there is now; victims that are not needed stay."""
         state, evaluator, now = self._state, self.evaluator, self.clock.monotonic()
         # 1. Who was on its way out has left, or victims are imagined to be gone.
         for uid, victim in list(plan.asking.items()) if not plan.busy else ():

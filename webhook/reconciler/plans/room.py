@@ -7,7 +7,6 @@ fewer devices would take the first that comes free.
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -34,7 +33,7 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     server's clock, which may be behind: a pod has its grace period since it was asked or seen to leave.
     """
     state, clock, leaving = evaluator.state, evaluator.clock, index.leaving
-    now, snapshot, pods = clock.monotonic(), state.snapshot, state.snapshot.pods
+    now, wall, snapshot, pods = clock.monotonic(), clock.wall(), state.snapshot, state.snapshot.pods
     if math.isfinite(plan.roomy):
         if plan.record.resize:
             return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
@@ -43,8 +42,7 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
         return max(chances, default=math.inf) + timeout
     ends = [plan.started, *(leaving.get(uid, -math.inf) for uid in plan.gone)]
     ends += [until for uid, until in plan.notices.items() if uid in plan.needed]
-    ahead = clock.wall() - now
-    rows = evaluator.leaving_within(math.inf, Now(now, now + ahead))
+    rows = evaluator.leaving_within(math.inf, Now(now, wall))
     here = np.isin(pods.node[rows], snapshot.nodes.rows_of(plan.nodes))
     victims = snapshot.pod_rows([victim.key for victim in plan.record.victims])
     for row in rows[here | np.isin(rows, victims)].tolist():
@@ -52,15 +50,15 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
         if pod and pod.metadata.deletion_timestamp:
             written = pod.metadata.deletion_grace_period_seconds
             leaving.setdefault(uid, now + (grace_of(pod) if written is None else written))
-        ends += float(pods.gone_at[row]) - ahead, leaving.get(uid, -math.inf)
+        ends += float(pods.gone_at[row]) - wall + now, leaving.get(uid, -math.inf)
     return max(ends) + timeout
 
 
 def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
     """The preemptors of equal priority for which the node was chosen later: lost room is theirs."""
-    later = (other.unplaced for other in index.of(member.node) if other.order > plan.order)
-    rows, place = itertools.chain.from_iterable(later), (member.node, member.priority)
-    return [row.key for row in rows if (row.node, row.priority) == place]
+    later = (other for other in index.of(member.node) if other.order > plan.order)
+    rows = (row for other in later for row in other.unplaced if row.node == member.node)
+    return [row.key for row in rows if row.priority == member.priority]
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
@@ -75,10 +73,8 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     if plan.room:
         keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())]
     # Claims say who has devices before a pod is seen on the node.
-    users = set[str]()
-    for key, _ in claims_in_the_way(snapshot, plan, member):
-        claim = snapshot.device_claims.claims[key]
-        users |= {f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for or ()}
+    claims = [snapshot.device_claims.claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
+    users = {f"{claim.metadata.namespace}/{user.name}" for claim in claims for user in claim.status.reserved_for or ()}
     begun, back = plan.evicting, dict[str, str]()
     victims = {victim.uid for victim in plan.record.victims}
     for key in (*users, *keys):
@@ -87,16 +83,15 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
             back[key] = workload_of(pod)
     back = {key: owner for key, owner in back.items() if owner in plan.owners}
     owners = {back[key] for key in users & back.keys()}
-    here, others = [key for key in dict.fromkeys(keys) if key in back], later_equals(plan, member, index)
-    preemptor = state.pods.get(member.key)
+    here = [key for key in dict.fromkeys(keys) if key in back]
+    preemptor, others = state.pods.get(member.key), later_equals(plan, member, index)
     if not (preemptor and here and evaluator.has_room(preemptor, node, but=[*others, *here])):
         return owners
     gone = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(others))
     for owner in plan.owners - owners:
         own = snapshot.pod_rows([key for key in here if back[key] == owner])
         rest = np.setdiff1d(snapshot.pod_rows(here), own)
-        without = np.union1d(gone, own)
-        beside = victims_needed(snapshot, preemptor, node, rest, without=without)
+        beside = victims_needed(snapshot, preemptor, node, rest, without=np.union1d(gone, own))
         if not evaluator.fits_on(preemptor, node, np.union1d(gone, beside)):
             owners.add(owner)
     return owners
@@ -119,13 +114,12 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
         known = (state.pods.get(key) for key in keys if key not in plan.members)
         lower = [pod for pod in known if pod and pod.spec.scheduler_name == scheduler]
         lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
-        undecided = {key_of(pod) for pod in lower}
-        for pod in lower:
-            without = np.union1d(leaving, snapshot.pod_rows(undecided))
+        losing = {key_of(pod): pod for pod in lower}
+        for key, pod in list(losing.items()):
+            without = np.union1d(leaving, snapshot.pod_rows(losing))
             if fits_on(snapshot, pod, node, without=without):
-                undecided.discard(key_of(pod))
-            else:
-                displaced[key_of(pod)] = pod
+                del losing[key]
+        displaced |= losing
     return [*displaced.values()]
 
 
