@@ -34,30 +34,26 @@ class TakenDevices:
         self, claims: ClaimIndex | None, freed: frozenset[str] = frozenset(), beside: Collection[DeviceId] = ()
     ) -> None:
         self._holders, self._shares = ({}, {}) if claims is None else (claims.holders, claims.shares)
-        self._freed = freed
-        self._beside = beside
+        self.freed, self._beside = freed, beside
 
     def holds(self, device: DeviceId) -> bool:
         """Whether a claim has the device for itself."""
         keys = self._holders.get(device)
-        return (keys is not None and not keys <= self._freed) or device in self._beside
+        return (keys is not None and not keys <= self.freed) or device in self._beside
 
     def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
         """What shares of the device consume of its capacities, in nanos; None if no share says."""
-        said = [
-            share
-            for key, shares in self._shares.get(device, {}).items()
-            for share in shares
-            if share is not None and key not in self._freed
-        ]
-        total = Counter[str]()
-        for share in said:
-            total.update(share)
-        return total if said else None
+        total: Counter[str] | None = None
+        for key, shares in self._shares.get(device, {}).items():
+            for share in shares if key not in self.freed else ():
+                if share is not None:
+                    total = total or Counter()
+                    total.update(share)
+        return total
 
     def in_use(self, device: DeviceId) -> bool:
         """Whether a claim has the device, or a share of it."""
-        return self.holds(device) or any(key not in self._freed for key in self._shares.get(device, ()))
+        return self.holds(device) or any(key not in self.freed for key in self._shares.get(device, ()))
 
 
 class OutOfStepsError(Exception):
@@ -68,17 +64,16 @@ class Steps:
     """How many devices may still be tried, by one search and in all."""
 
     def __init__(self, of_search: int, in_all: int) -> None:
-        self._of_search, self._here, self._left = of_search, of_search, in_all
+        self._of_search, self._left = of_search, in_all
 
     def begin(self) -> None:
         """Begin another search."""
-        self._here = self._of_search
+        self._end = max(0, self._left - self._of_search)
 
     def take(self) -> None:
         """Count one. Raises OutOfStepsError."""
-        if not (self._here and self._left):
+        if self._left == self._end:
             raise OutOfStepsError
-        self._here -= 1
         self._left -= 1
 
 
@@ -102,10 +97,9 @@ _Undo = Callable[[], None]
 def allocate(
     place: NodePlace, pools: Sequence[Pool], claims: Sequence[ClaimDemand], allocated: TakenDevices, steps: Steps
 ) -> list[Allocation] | None:
-    """The claims' devices, None if they cannot be had together.
+    """The claims' devices, None if they cannot be had together. Raises DemandError and OutOfStepsError.
 
     The pools are those that the node reaches, in the order in which devices are tried.
-    Raises DemandError and OutOfStepsError.
     """
     if not claims:
         return []
@@ -156,7 +150,7 @@ class _Search:
     def _is_short(self) -> bool:
         """Whether a request wants more devices than match and are free: no set has to be tried.
 
-        Not told for requests for all devices, and for expressions that fail on a device: these may end in an error.
+        Not told for all devices, and for expressions that fail on a device: these may end in an error.
         """
         shapes = np.array([device.shape for device in self.devices], np.intp)
         requests = [alternatives for claim in self.claims for alternatives in claim.requests]
@@ -195,11 +189,8 @@ class _Search:
                 return claim + 1 >= len(self.claims) or self._request(claim + 1, 0, depth + 1)
             except _TooManyError:
                 return False
-        alternatives = requests[number]
-        if not alternatives[0].parent:
-            return self._next((claim, number, 0), 0, 0, depth)
         too_many = True
-        for sub in range(len(alternatives)):
+        for sub in range(len(requests[number])):
             try:
                 if self._next((claim, number, sub), 0, 0, depth):
                     return True
@@ -217,7 +208,7 @@ class _Search:
         claim, number, sub = place
         request = self.claims[claim].requests[number][sub]
         wants = self.all.get(place)
-        if wants is not None and not wants:
+        if wants == []:
             return False  # at least one device is needed
         count = request.number if wants is None else len(wants)
         if had >= count:
@@ -273,7 +264,7 @@ class _Search:
         # As there: refused from here on, the device keeps what was counted for it
         if not request.tolerated[device.shape]:
             return None
-        if not self._satisfies_constraints(request, device, claim, must=must):
+        if not self._satisfies(request, device, claim, must=must):
             return None
         if not several:
             self.taken[id_].add(claim)
@@ -298,7 +289,7 @@ class _Search:
 
         return undo
 
-    def _satisfies_constraints(self, request: Request, device: PublishedDevice, claim: int, *, must: bool) -> bool:
+    def _satisfies(self, request: Request, device: PublishedDevice, claim: int, *, must: bool) -> bool:
         """Add the device to all constraints of the claim, or to none: DemandError if it `must` be."""
         constraints = self.constraints[claim]
         for number, constraint in enumerate(constraints):

@@ -122,15 +122,10 @@ class AttributeConstraint:
 
 def compared_by(constraint: DeviceConstraint) -> str:
     """The full name of the attribute that is to be equal, or different."""
-    matched = constraint.match_attribute
-    return (constraint.distinct_attribute or "") if matched is None else matched
+    return constraint.match_attribute or constraint.distinct_attribute or ""
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
     """The attribute of that full name; the driver's own may be published without their domain."""
     attributes = device.attributes or {}
-    attribute = attributes.get(name)
-    if attribute is not None:
-        return attribute
-    domain, slash, own = name.partition("/")
-    return attributes.get(own) if slash and domain == driver else None
+    return attributes.get(name) or attributes.get(name.removeprefix(f"{driver}/"))

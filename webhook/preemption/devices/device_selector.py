@@ -4,7 +4,7 @@
 that the device lacks is an empty map. Quantities and semantic versions have the functions of Kubernetes'
 libraries (`apiserver/pkg/cel/library`). The CEL library here knows no further types: such a value is a text
 with a mark that no attribute can have, so equal texts are equal values. Other Kubernetes libraries (`sets`,
-regular expressions, URLs, IP addresses) are not known here: what uses them does not compile.
+regular expressions, URLs, IP addresses) are unknown: what uses them does not compile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,6 @@ from webhook.policy.cel.cost import BUDGET
 from webhook.policy.cel.program import CelError, CelRuntimeError, Program, compiled, environment, evaluated
 from webhook.preemption.snapshot.device_index import DeviceShape
 
-V = TypeVar("V")
 Facts = dict[str, Any]
 """A device as an expression sees it."""
 AttributeValue = tuple[str, object]
@@ -42,15 +41,6 @@ _LARGEST_PART = 2**64
 
 class OpaqueError(ValueError):
     """A text that is no such value, or a value of another kind."""
-
-
-class CelFunction(NamedTuple):
-    """A function of a text, and perhaps an `other` value, with the names of types."""
-
-    name: str
-    result: str
-    implementation: Callable[..., Any]
-    other: str = ""
 
 
 def quantity_value(text: str) -> str:
@@ -134,27 +124,27 @@ def _parsed(text: str, normalize: bool) -> str:
     return _normalized(text) if normalize else version_value(text)
 
 
-FUNCTIONS = (
-    CelFunction("quantity", "dyn", quantity_value),
-    CelFunction("isQuantity", "bool", _is(quantity_value)),
-    CelFunction("isInteger", "bool", lambda value: not _amount(value) % NANOS),
-    CelFunction("asInteger", "int", _whole),
-    CelFunction("asApproximateFloat", "double", lambda value: _amount(value) / NANOS),
-    CelFunction("sign", "int", lambda value: (_amount(value) > 0) - (_amount(value) < 0)),
-    *(CelFunction("add", "dyn", partial(_added, 1), kind) for kind in ("string", "int")),
-    *(CelFunction("sub", "dyn", partial(_added, -1), kind) for kind in ("string", "int")),
-    CelFunction("compareTo", "int", _compared, "string"),
-    CelFunction("isGreaterThan", "bool", lambda value, other: _compared(value, other) > 0, "string"),
-    CelFunction("isLessThan", "bool", lambda value, other: _compared(value, other) < 0, "string"),
-    CelFunction("semver", "dyn", version_value),
-    CelFunction("semver", "dyn", _parsed, "bool"),
-    CelFunction("isSemver", "bool", _is(version_value)),
-    CelFunction("isSemver", "bool", _is(_parsed), "bool"),
-    CelFunction("major", "int", lambda value: _version(value)[0]),
-    CelFunction("minor", "int", lambda value: _version(value)[1]),
-    CelFunction("patch", "int", lambda value: _version(value)[2]),
+FUNCTIONS: tuple[tuple[Any, ...], ...] = (
+    ("quantity", "dyn", quantity_value),
+    ("isQuantity", "bool", _is(quantity_value)),
+    ("isInteger", "bool", lambda value: not _amount(value) % NANOS),
+    ("asInteger", "int", _whole),
+    ("asApproximateFloat", "double", lambda value: _amount(value) / NANOS),
+    ("sign", "int", lambda value: (_amount(value) > 0) - (_amount(value) < 0)),
+    *(("add", "dyn", partial(_added, 1), kind) for kind in ("string", "int")),
+    *(("sub", "dyn", partial(_added, -1), kind) for kind in ("string", "int")),
+    ("compareTo", "int", _compared, "string"),
+    ("isGreaterThan", "bool", lambda value, other: _compared(value, other) > 0, "string"),
+    ("isLessThan", "bool", lambda value, other: _compared(value, other) < 0, "string"),
+    ("semver", "dyn", version_value),
+    ("semver", "dyn", _parsed, "bool"),
+    ("isSemver", "bool", _is(version_value)),
+    ("isSemver", "bool", _is(_parsed), "bool"),
+    ("major", "int", lambda value: _version(value)[0]),
+    ("minor", "int", lambda value: _version(value)[1]),
+    ("patch", "int", lambda value: _version(value)[2]),
 )
-"""Every function of both libraries."""
+"""Of both libraries: name, type of the result, what it does with a text, and with a value of which type beside it."""
 _GLOBAL = ("quantity", "isQuantity", "semver", "isSemver")
 """The functions that are not called on a value."""
 
@@ -194,7 +184,7 @@ def facts_of(shape: DeviceShape) -> Facts:
     }
 
 
-def _by_domain(driver: str, kind: str, values: Mapping[str, V] | None, read: Callable[[V], object]) -> Facts:
+def _by_domain(driver: str, kind: str, values: Mapping[str, Any] | None, read: Callable[[Any], Any]) -> Facts:
     by_domain: Facts = {}
     for name, value in (values or {}).items():
         domain, own = name.split("/", 1) if "/" in name else (driver, name)
@@ -249,16 +239,17 @@ def device_selector(text: str) -> SelectorProgram:
 
 def _with_empty_domains(text: str) -> str:
     """The expression with an empty map for each domain that a device lacks."""
-    made, begin, closing = [], 0, list[str]()
-    for token in _TOKEN.finditer(text):
-        made.append(text[begin : token.start()])
-        begin = token.end()
-        if token["domain"] or token[0] == "[":
-            closing.append("].orValue(dyn({}))" if token["domain"] else "]")
-            made.append(f"{token[0]}?" if token["domain"] else "[")
-        else:
-            made.append(closing.pop() if token[0] == "]" and closing else token[0])
-    return "".join([*made, text[begin:]])
+    closing = list[str]()
+
+    def replaced(token: re.Match[str]) -> str:
+        if token["domain"]:
+            closing.append("].orValue(dyn({}))")
+            return f"{token[0]}?"
+        if token[0] == "[":
+            closing.append("]")
+        return closing.pop() if token[0] == "]" and closing else token[0]
+
+    return _TOKEN.sub(replaced, text)
 
 
 @cache
@@ -267,14 +258,14 @@ def _env() -> Any:
 
     types = {name: getattr(cel.Type, name.upper()) for name in ("string", "int", "bool", "double", "dyn")}
     functions: dict[str, list[Any]] = {}
-    for number, declared in enumerate(FUNCTIONS):
+    for number, (name, result, implementation, *beside) in enumerate(FUNCTIONS):
         overload = cel.Overload(
-            id=f"{declared.name}_{number}",
-            return_type=types[declared.result],
-            parameters=[types[kind] for kind in ("string", declared.other) if kind],
-            is_member=declared.name not in _GLOBAL,
-            impl=declared.implementation,
+            id=f"{name}_{number}",
+            return_type=types[result],
+            parameters=[types[kind] for kind in ("string", *beside)],
+            is_member=name not in _GLOBAL,
+            impl=implementation,
         )
-        functions.setdefault(declared.name, []).append(overload)
+        functions.setdefault(name, []).append(overload)
     declarations = [cel.FunctionDecl(name, overloads) for name, overloads in functions.items()]
     return environment(("device",), declarations)

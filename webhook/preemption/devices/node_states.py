@@ -30,7 +30,7 @@ from webhook.preemption.devices.pools import (
 )
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
-from webhook.preemption.snapshot.columns import Bits, Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -42,9 +42,9 @@ _NO_VALUE, _NO_TYPE = -1, -2
 class NodeDevicesSeen(NamedTuple):
     """What a node reaches: its pools in the order of the search, their devices, and the rows of these.
 
-    It is not `simple` with devices of several allocations, with devices that say by themselves who reaches
-    them, and with counters that devices of other nodes use, too: a search depends on more than taken devices
-    then. `counters` is a digest of the counters and of what the devices use of them, empty without any.
+    It is `simple` if a search depends only on which devices are taken: none has several allocations or says
+    itself who reaches it, and no device of other nodes uses their counters. `counters` is a digest of the
+    counters and of what the devices use of them, empty without any.
     """
 
     place: NodePlace
@@ -96,15 +96,14 @@ class NodeStates:
 
     def __init__(self, snapshot: Snapshot, groups: Iterable[tuple[Sequence[ClaimDemand], Rows]], gone: Mask) -> None:
         count = snapshot.nodes.rows
-        self.kind: NDArray[np.int32] = np.full(count, -1, np.int32)
-        self.taken: Bits = np.zeros(count, np.uint64)
-        self.told: Mask = np.zeros(count, np.bool_)
-        self.of_pod: Bits = np.zeros(len(snapshot.pods.node), np.uint64)
+        self.kind = np.full(count, -1, np.int32)
+        self.taken = np.zeros(count, np.uint64)
+        self.told = np.full(count, False)
+        self.of_pod = np.zeros(len(snapshot.pods.node), np.uint64)
         self._kinds: dict[tuple[object, ...], int] = {}
         self._facts: list[_Kind] = []
-        for number, (wanted, nodes) in enumerate(groups):
-            if wanted:
-                self._add(snapshot, nodes, number, wanted, gone)
+        for number, (claims, nodes) in enumerate(groups):
+            self._add(snapshot, nodes, number, claims, gone)
 
     def canonical(self, kind: int, taken: int) -> tuple[object, ...]:
         """The state as the search sees it: equal ones have one outcome.
@@ -143,7 +142,7 @@ class NodeStates:
         shape = devices.shape[rows]
         answers, equal = _answers(snapshot, requests, shape), _equal(snapshot, names, shape, of, starts)
         matrix = np.stack([*answers, *equal], axis=1, dtype=np.int64)
-        wrong = np.zeros(len(seen), np.bool_)
+        wrong = np.full(len(seen), False)
         for request in requests:
             wrong[of[request.selects[shape] == ERROR]] = True
         sees_taken = any(request.admin or request.mode == "All" for request in requests)

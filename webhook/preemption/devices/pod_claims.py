@@ -109,7 +109,7 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
             if entry.get("resourceClaimTemplateName") is None:
                 raise NotModelledError(f"its claim {own} is given in a way that is not known here")
             if own not in made:
-                raise ClaimRefusal(f'pod "{meta.namespace}/{meta.name}": ResourceClaim not created yet')
+                raise ClaimRefusal(f'pod "{key_of(pod)}": ResourceClaim not created yet')
             name = made[own]
             if name is None:
                 continue  # intentionally none
@@ -121,8 +121,7 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
         owner = controller_of(claim.metadata)
         if template and (owner is None or owner.uid != meta.uid):
             raise ClaimRefusal(
-                f"ResourceClaim {meta.namespace}/{name} was not created for Pod {meta.namespace}/{meta.name}"
-                " (Pod is not owner)"
+                f"ResourceClaim {key_of(claim)} was not created for Pod {key_of(pod)} (Pod is not owner)"
             )
         claims.append(claim)
     return claims

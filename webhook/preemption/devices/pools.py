@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from webhook.kube.objects.devices import Device
-from webhook.kube.objects.placement import NodeSelector
+from webhook.kube.objects.devices import Device, ResourceSliceSpec
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import Labels, node_matcher
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId, PublishedSlice
@@ -28,13 +27,13 @@ class NodePlace(NamedTuple):
     name: str
     labels: Labels
 
-    def matches(self, name: str, selector: NodeSelector | None, *, everywhere: bool) -> bool:
+    def matches(self, selecting: ResourceSliceSpec | Device) -> bool:
         """Whether the node has the name, or is any, or selected: the first that is given."""
-        if name:
-            return self.name == name
-        if everywhere or selector is None:
-            return everywhere
-        return node_matcher(selector)(self.name, self.labels)
+        if selecting.node_name:
+            return self.name == selecting.node_name
+        if selecting.all_nodes or selecting.node_selector is None:
+            return selecting.all_nodes
+        return node_matcher(selecting.node_selector)(self.name, self.labels)
 
 
 class PublishedDevice(NamedTuple):
@@ -46,9 +45,8 @@ class PublishedDevice(NamedTuple):
     selects: bool
 
     def reachable(self, node: NodePlace) -> bool:
-        """Whether the node may use it, its slice being one that the node looks at."""
-        own = self.device
-        return not self.selects or node.matches(own.node_name, own.node_selector, everywhere=own.all_nodes)
+        """Whether the node, which looks at its slice, may use it."""
+        return not self.selects or node.matches(self.device)
 
 
 class Pool(NamedTuple):
@@ -119,11 +117,8 @@ def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
     """A slice that says nothing of nodes is of a kind not known yet."""
     spec = published.slice.spec
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
-        return node.matches(spec.node_name, spec.node_selector, everywhere=spec.all_nodes)
-    return spec.per_device_node_selection and any(
-        node.matches(device.node_name, device.node_selector, everywhere=device.all_nodes)
-        for device in spec.devices or ()
-    )
+        return node.matches(spec)
+    return spec.per_device_node_selection and any(node.matches(device) for device in spec.devices or ())
 
 
 def _pool(index: DeviceIndex, slices: list[PublishedSlice]) -> Pool | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +121,7 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
     except QuantityError as error:
         raise NotModelledError(f"request {place} of claim {claim}: {error}") from error
     shapes = snapshot.devices.shapes
-    selectors = _selectors(claim, place, device_class, exact.selectors or ())
+    selectors = _selectors(claim, place, device_class, exact.selectors)
     texts = tuple(program.text for _, program in selectors)
     tolerations = tuple((t.key, t.operator, t.value, t.effect) for t in exact.tolerations or ())
     tolerated = snapshot.table(
@@ -145,19 +144,19 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
     )
 
 
-def _selectors(claim: str, place: str, device_class: DeviceClass, own: Iterable[DeviceSelector]) -> Selectors:
+def _selectors(claim: str, place: str, device_class: DeviceClass, own: list[DeviceSelector] | None) -> Selectors:
     """The compiled selectors of class and request."""
-    name = device_class.metadata.name
-    rows = [(f"class {name}: selector #{n}", selector) for n, selector in enumerate(device_class.spec.selectors or ())]
-    rows += [(f"claim {claim}: selector #{n}", selector) for n, selector in enumerate(own)]
     compiled = []
-    for where, selector in rows:
-        if selector.cel is None:
-            raise NotModelledError(f"{where} (request {place}) is of a kind that is not known here")
-        try:
-            compiled.append((where, device_selector(selector.cel.expression)))
-        except CelError as error:
-            raise NotModelledError(f"{where} (request {place}) cannot be evaluated here: {error}") from error
+    of_class = (f"class {device_class.metadata.name}", device_class.spec.selectors)
+    for whose, selectors in (of_class, (f"claim {claim}", own)):
+        for number, selector in enumerate(selectors or ()):
+            where = f"{whose}: selector #{number}"
+            if selector.cel is None:
+                raise NotModelledError(f"{where} (request {place}) is of a kind that is not known here")
+            try:
+                compiled.append((where, device_selector(selector.cel.expression)))
+            except CelError as error:
+                raise NotModelledError(f"{where} (request {place}) cannot be evaluated here: {error}") from error
     return tuple(compiled)
 
 

@@ -1,14 +1,13 @@
 """What pods on a node use up, as counters that must not exceed a limit.
 
-Whether the preemptor fits depends on the pods of a node only through numbers that each pod adds to:
-millicores and bytes, the number of pods, pods that match a term in the node's topology domain. A counter
-has its value on every node now (`base`), the most at which the preemptor still fits (`limit`), and what
-each pod adds on its node (`share`). So taking pods away and putting them back is arithmetic on rows.
-Required affinity counts what is missing to one match. Volumes and host ports count once however many
-pods use them: their users are counted.
+Whether the preemptor fits depends on a node's pods only through numbers that each pod adds to: millicores,
+bytes, pods, pods that match a term in the node's topology domain. A counter has its value on every node
+(`base`), the most at which the preemptor fits (`limit`), and what each pod adds (`share`). So taking pods
+away and putting them back is arithmetic on rows. Required affinity counts what is missing to one match.
+Volumes and host ports count once however many pods use them: their users are counted.
 
-Counters, things in use and devices are *meters*. Their `rooms` are what is left on some nodes once pods
-are gone. These pods are rows in layers of steps, with a column a node, 0 for none.
+Counters, things in use and devices are *meters*. Their `rooms` are what is left on some nodes without some
+pods, which are rows in layers of steps with a column a node, 0 for none.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class PlacedPods(NamedTuple):
     coming: Rows
 
     def those(self, ids: NDArray[np.int32], wanted: Mask) -> tuple[Rows, Rows]:
-        """The rows of the pods whose id is wanted, and their nodes; `ids` are by pod row, the coming ones are last."""
+        """The rows and nodes of those whose id is wanted, coming ones last; `ids` are by pod row."""
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
         coming = self.coming[wanted[ids[self.coming]]]
         rows = np.flatnonzero(wanted[ids[: pods.rows]])
@@ -68,8 +67,8 @@ Reach = tuple[str, NDArray[Any]]
 class Counter:
     """A number that pods use up: `share` is what pods add on nodes, `beside` counts nominated ones, too.
 
-    The preemptor fits up to the `limit`, and from `again` on if there is such a number: then nominated pods
-    may help it, and it has to fit without them, too.
+    The preemptor fits up to the `limit`, and from `again` on, if given: then nominated pods may help it, and
+    it has to fit without them, too.
     """
 
     stage: str
@@ -117,7 +116,8 @@ class _Slack:
 
     def __init__(self, counter: Counter, load: Ints, nodes: Rows, added: Ints) -> None:
         self._added, used = added, load[nodes] - added.sum(axis=0)
-        self._bounds = [bound[nodes] - used for bound in (counter.limit, counter.again) if bound is not None]
+        bounds = (counter.limit, counter.again)
+        self._bounds = [bound[nodes] - used for bound in bounds if bound is not None]
 
     def fits_beside(self, step: int | None, fits: Mask) -> None:
         self._more: Ints | int = 0 if step is None else self._added[step]
@@ -160,7 +160,7 @@ class ThingsInUse:
         self.beside = self.users + np.bincount(self.pairs_at[:, rows].ravel(), minlength=len(self.users))
 
     def used(self, pairs: Rows) -> Ints:
-        """How many of these are in use, and how many of them the preemptor has, too: by kind and node."""
+        """How many of these are used, and how many of them the preemptor has, too: by kind and node."""
         there = pairs[pairs > 0]
         cells, size = self.cell[there], self.limit.size
         shared = cells[self.is_own[there]]
@@ -212,7 +212,7 @@ class _Unused:
 
     def put_back(self, stays: Mask) -> None:
         if len(self._new):
-            on_node = np.zeros(self._used.shape[2], np.bool_)
+            on_node = np.full(self._used.shape[2], False)
             on_node[self._nodes] = stays
             new = self._new[on_node[self._things.cell[self._new] % len(on_node)]]
             self._in_use[new] = True
@@ -228,10 +228,7 @@ def things_in_use(
     *,
     limit: Ints,
 ) -> ThingsInUse:
-    """What placed and nominated pods use where there is a limit: the `things` of their `ids`.
-
-    The preemptor has its `own`.
-    """
+    """What placed and nominated pods use where there is a limit: the `things` of their `ids`."""
     numbers: dict[Thing, int] = {}
     width = max([1, *map(len, things.values())])
     table = np.full((ids.max() + 1, width), -1)

@@ -68,13 +68,13 @@ class DeviceFilter:
         """By node and freed claims, or by the state of a node, and that as a search sees it."""
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
-        self._set_of: Rows = np.zeros(snapshot.nodes.rows, np.intp)
+        self._set_of = np.zeros(snapshot.nodes.rows, np.intp)
         """By node, which set of these resources devices have to serve there."""
         for mask in self.delegated.values():
             self._set_of = np.unique(2 * self._set_of + mask, return_inverse=True)[1].ravel()
         self._made: list[ClaimDemand | None] = []
         self._bound = any(need.is_allocated for need in needs.claims) or needs.stale
-        self.searched = np.zeros(snapshot.nodes.rows, np.bool_)
+        self.searched = np.full(snapshot.nodes.rows, False)
         for number, node in enumerate(np.unique(self._set_of, return_index=True)[1].tolist()):
             resources = [name for name, mask in self.delegated.items() if mask[node]]
             self._made.append(extended_claim(snapshot, incoming.pod, resources) if resources else None)
@@ -100,8 +100,8 @@ class DeviceFilter:
 
     @cached_property
     def states(self) -> NodeStates:
-        """The searched nodes by what a search depends on; none if allocated claims may have to be had again."""
-        gone = np.zeros(len(self._snapshot.pods.node), np.bool_)
+        """The searched nodes by what a search depends on; none with claims that are allocated already."""
+        gone = np.full(len(self._snapshot.pods.node), False)
         gone[self._without] = True
         numbers = range(0 if self._bound else len(self._made))
         on = [np.flatnonzero((self._set_of == number) & self.searched) for number in numbers]
@@ -116,7 +116,7 @@ class DeviceFilter:
                 if canonical not in self._known:
                     devices = pools_of(self._snapshot, node).devices
                     held = {device.id for place, device in enumerate(devices) if key[1] >> place & 1}
-                    self._known[canonical] = self._search(node, TakenDevices(None, beside=held), frozenset())
+                    self._known[canonical] = self._search(node, TakenDevices(None, beside=held))
                 self._known[key] = self._known[canonical]
         return [self._known[key] for key in keys]
 
@@ -125,7 +125,7 @@ class DeviceFilter:
         claims = self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(self._snapshot.pods.uids[row] for row in gone))
         if (node, freed) not in self._known:
-            self._known[node, freed] = self._search(node, TakenDevices(claims, freed), freed)
+            self._known[node, freed] = self._search(node, TakenDevices(claims, freed))
         return self._known[node, freed]
 
     def allocation(
@@ -137,29 +137,30 @@ class DeviceFilter:
     ) -> list[DeviceId] | None:
         """The devices that the pod would get there, without shared ones; None if it gets none.
 
-        The pods with the uids `gone` have left, others have the devices `beside` what is allocated, and the
-        claims `settled`, by `namespace/name`, have theirs.
+        The pods with the uids `gone` have left, others have the devices `beside`, and the claims `settled`, by
+        `namespace/name`, have theirs.
         """
         claims = self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(gone))
         try:
-            had = self._allocate(node, TakenDevices(claims, freed, beside), freed, settled)
+            had = self._allocate(node, TakenDevices(claims, freed, beside), settled)
         except (DemandError, OutOfStepsError):
             return None
-        return None if had is None else sorted({allocation.device for allocation in had} - self.shared(node))
+        if had is None:
+            return None
+        return sorted({allocation.device for allocation in had} - self.shared(node))
 
     def shared(self, node: int) -> set[DeviceId]:
         """The devices that the node sees and several claims can have."""
         devices = pools_of(self._snapshot, node).devices
         return {device.id for device in devices if device.device.allow_multiple_allocations}
 
-    def _allocate(
-        self, node: int, taken: TakenDevices, freed: frozenset[str], settled: Collection[str] = ()
-    ) -> list[Allocation] | None:
+    def _allocate(self, node: int, taken: TakenDevices, settled: Collection[str] = ()) -> list[Allocation] | None:
         """What the search gives the pod, if it does. Raises DemandError and OutOfStepsError."""
-        seen, made, wanted = pools_of(self._snapshot, node), self._made[self._set_of[node]], []
+        seen, made = pools_of(self._snapshot, node), self._made[self._set_of[node]]
+        wanted = []
         for need in self._needs.claims:
-            if need.is_allocated and need.key not in freed:
+            if need.is_allocated and need.key not in taken.freed:
                 continue
             if need.demand is None:
                 raise DemandError(f"claim {need.key} could not be allocated again")
@@ -176,19 +177,18 @@ class DeviceFilter:
     @cached_property
     def uses_claim(self) -> Mask:
         """Which pods, by row, use a claim: their removal may free devices."""
-        mask = np.zeros(len(self._snapshot.pods.node), np.bool_)
-        mask[self.states.of_pod != 0] = True
+        mask: Mask = self.states.of_pod != 0
         pods, untold = self._snapshot.pods, np.flatnonzero(self.searched & ~self.states.told)
         rows = pods.slots_of(untold)
         for row in rows[rows > 0].tolist():
             mask[row] = self._snapshot.device_claims.uses(pods.uids[row])
         return mask
 
-    def _search(self, node: int, taken: TakenDevices, freed: frozenset[str]) -> Found:
+    def _search(self, node: int, taken: TakenDevices) -> Found:
         if self._needs.stale:
             return DeviceOutcome.STALE
         try:
-            had = self._allocate(node, taken, freed)
+            had = self._allocate(node, taken)
         except OutOfStepsError:
             return DeviceOutcome.NOT_SEARCHED
         except DemandError as error:
@@ -196,7 +196,7 @@ class DeviceFilter:
         seen = pools_of(self._snapshot, node)
         if had is None:
             return DeviceOutcome.INVALID if any(pool.invalid for pool in seen.pools) else DeviceOutcome.TAKEN
-        if all(need.key in freed or need.is_available(seen.place) for need in self._needs.claims):
+        if all(need.key in taken.freed or need.is_available(seen.place) for need in self._needs.claims):
             return DeviceOutcome.FITS
         return DeviceOutcome.ELSEWHERE
 
@@ -209,8 +209,8 @@ class DeviceFilter:
 class _DeviceRoom:
     """The devices that are free on some nodes.
 
-    On nodes that `DeviceFilter.states` tells of, the taken devices are bits; on others `_gone` has the pods
-    that are gone. `_known` says where the preemptor's claims can be had as things stand.
+    Where `DeviceFilter.states` tells, the taken devices are bits; elsewhere `_gone` has the pods that are gone.
+    `_known` says where the preemptor's claims can be had as things stand.
     """
 
     def __init__(self, devices: DeviceFilter, nodes: Rows, gone: Rows) -> None:
@@ -281,6 +281,6 @@ def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
     nodes = snapshot.nodes
     row = nodes.resources.get(resource)
     if row is None:
-        return np.ones(nodes.rows, np.bool_)
+        return np.full(nodes.rows, True)
     served: Mask = nodes.allocatable[row, : nodes.rows] == 0
     return served

@@ -21,7 +21,7 @@ from webhook.preemption.filters.devices import REASONS, DeviceFilter, device_fil
 from webhook.preemption.filters.placement import WRONG_NAME, declaring_mask, elsewhere, placement_masks
 from webhook.preemption.filters.volume_limits import EXCEEDED
 from webhook.preemption.snapshot.columns import Mask, Rows
-from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
+from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 NO_PODS = np.zeros(0, np.intp)
@@ -32,9 +32,9 @@ Usage = Counter | ThingsInUse
 
 
 class FilterCheck(NamedTuple):
-    """One reason not to fit: a fixed mask of nodes, what is used up, or what the search for devices comes to.
+    """One reason not to fit: fixed nodes, what is used up, or an outcome of the search for devices.
 
-    The reason is empty for resources: `Failures.reason` names those that are short.
+    For resources it is empty: `Failures.reason` names those that are short.
     """
 
     reason: str
@@ -48,8 +48,8 @@ class FilterCheck(NamedTuple):
 class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    Counters come first among the `meters`, and of these those of resources. `nominated` says that nominated
-    pods are counted besides. `error` ends the attempt before any node is looked at.
+    Of the `meters` counters come first, those of resources before others. It is `nominated` if nominated pods
+    are counted, too. An `error` ends the attempt before any node is looked at.
     """
 
     snapshot: Snapshot
@@ -76,10 +76,10 @@ class PreFilterState:
 class Failures(NamedTuple):
     """The outcome by node row: the number of the failing check, and whether pods can cure it.
 
-    `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `state`
-    plus one. `lacking` has for each resource the nodes on which it is short if that check failed. `fits` are
-    the nodes (rows, ascending) on which the preemptor fits, without those `left_out` by the caller. After an
-    `error` the attempt is over, and nothing is known of any node.
+    `code` is 0 where the preemptor fits, -1 without a known node, else the check's place in `state` plus one.
+    `lacking` has for each resource the nodes on which it is short, if that check failed. `fits` are the nodes
+    (rows, ascending) on which the preemptor fits, without those `left_out` by the caller. After an `error`
+    nothing is known of any node.
     """
 
     code: NDArray[np.int16]
@@ -108,7 +108,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     nominees = reserving(snapshot, incoming, without)
     inside = live._replace(coming=nominees) if snapshot.under_policy else live
     resources = counters.resource_counters(incoming, live)
-    storage = volumes.check(incoming.pod, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
+    storage = volumes.check(incoming.pod, live)
     spread = topology.spread_counters(incoming, inside) if incoming.spread else []
     affinity = topology.affinity_counters(incoming, live, inside)
     devices, refusal, error = None, storage.refusal, ""
@@ -129,21 +129,23 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         meters.append(counters.port_use(incoming, live))
     if storage.limits:
         meters.append(storage.limits)
-    state = PreFilterState(snapshot, incoming, meters, devices, error)
+    if len(nominees):
+        nodes = snapshot.pods.nominated[nominees].astype(np.intp)
+        for meter in meters:
+            if meter.stage not in topology.STAGES or not snapshot.under_policy:  # these have them already
+                meter.nominate(nominees, nodes)
+    state = PreFilterState(snapshot, incoming, meters, devices, error, nominated=len(nominees) > 0)
     for check in _checks(state, storage.masks, refusal):
         if check.used or check.outcome or (check.mask is not None and check.mask.any()):
             state.checks.append(check)
-    if len(nominees):
-        _nominate(state, nominees)
     return state
 
 
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     """Run all checks on all nodes, with the nominated pods, and without them if that may do harm.
 
-    What fits beside nominated pods mostly fits without them. As these may still go elsewhere there are two
-    exceptions: required affinity to one, and a volume that both use. On the nodes `left_out` (rows) the
-    preemptor neither fits nor preempts.
+    What fits beside nominated pods mostly fits without them, but for required affinity to one and a volume
+    that both use: it may go elsewhere. On the nodes `left_out` (rows) the preemptor neither fits nor preempts.
     """
     error = state.error
     try:
@@ -160,12 +162,12 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     except DemandError as raised:
         error = f'running "DynamicResources" filter plugin: {raised}'
     code = np.full(state.snapshot.nodes.rows, -1, np.int16)
-    nothing = np.zeros(len(code), np.bool_)
+    nothing = np.full(len(code), False)
     return Failures(code, nothing, [], NO_PODS, left_out, state, error)
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
-    """The nodes (rows) whose first failure the removal of pods can cure, unless something else rules them out."""
+    """The nodes (rows) whose first failure removing pods can cure, and nothing else rules out."""
     resolvable = failures.resolvable.copy()
     for check in failures.state.checks:
         if check.mask is not None:
@@ -187,7 +189,7 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
         missing = nodes.label(constraint.topology_key) < 0
         spread.append(FilterCheck(f"{unspread} (missing required label)", False, missing))
         spread.append(FilterCheck(unspread, True, used=[counter]))
-    outside = np.zeros(nodes.rows, np.bool_)
+    outside = np.full(nodes.rows, False)
     for term in incoming.affinity:
         outside |= nodes.label(term.topology_key) < 0
     unmatched = "node(s) didn't match pod affinity rules"
@@ -212,13 +214,10 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
 
 
 def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
-    """`code`, `resolvable` and `lacking` of `Failures`: the first failing check on known nodes.
-
-    The `nominated` pods count, or they do not.
-    """
+    """`code`, `resolvable` and `lacking` of `Failures`, with the `nominated` pods or without."""
     nodes = state.snapshot.nodes
     code = np.where(nodes.valid[: nodes.rows], 0, -1).astype(np.int16)
-    resolvable = np.zeros(nodes.rows, np.bool_)
+    resolvable = np.full(nodes.rows, False)
     lacking: list[Mask] = []
     judged: NDArray[np.int8] | None = None
     for number, check in enumerate(state.checks, start=1):
@@ -233,7 +232,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
             over = [meter.fails(nominated=nominated) for meter in check.used]
             fails = reduce(np.logical_or, over)
             if not check.reason:
-                lacking, cures = over, np.ones(nodes.rows, np.bool_)
+                lacking, cures = over, np.full(nodes.rows, True)
                 for counter, mask in zip(state.counters[1:], over[1:], strict=False):
                     cures &= ~mask | (counter.limit >= 0)
         fails = fails & (code == 0)
@@ -261,15 +260,3 @@ def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
     if len(unplaced):  # nobody else is nominated
         reserves &= ~np.isin(rows, unplaced)
     return rows[reserves]
-
-
-def _nominate(state: PreFilterState, rows: Rows) -> None:
-    """Count the pods in these rows on the nodes that they are nominated to.
-
-    Under a policy what counts by topology has them already.
-    """
-    nodes = state.snapshot.pods.nominated[rows].astype(np.intp)
-    for meter in state.meters:
-        if not (state.snapshot.under_policy and meter.stage in topology.STAGES):
-            meter.nominate(rows, nodes)
-    state.nominated = True

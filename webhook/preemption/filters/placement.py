@@ -28,7 +28,7 @@ def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple
     masks = []
     refusal = (refusal if names is None or names else "pod affinity terms conflict") or incoming.beyond
     if refusal:
-        masks.append((refusal, np.ones(nodes.rows, np.bool_)))
+        masks.append((refusal, np.full(nodes.rows, True)))
     elif names is not None:
         masks.append(("node(s) didn't satisfy plugin(s) [NodeAffinity]", elsewhere(nodes, names)))
     unschedulable = nodes.unschedulable[: nodes.rows]
@@ -44,14 +44,14 @@ def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple
 
 def elsewhere(nodes: Nodes, names: Iterable[str]) -> Mask:
     """All nodes but those with these names."""
-    mask = np.ones(nodes.rows, np.bool_)
+    mask = np.full(nodes.rows, True)
     mask[nodes.rows_of(names)] = False
     return mask
 
 
 def required_mask(nodes: Nodes, pod: Pod) -> Mask:
     """Nodes, by row, that the pod's node selector and required node affinity select."""
-    mask = np.ones(nodes.rows, np.bool_)
+    mask = np.full(nodes.rows, True)
     for key, value in (pod.spec.node_selector or {}).items():
         mask &= nodes.has_label_in(key, (value,))
     return mask & affinity_mask(nodes, required_affinity(pod))
@@ -63,8 +63,8 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
     Without `fields` every `matchFields` holds.
     """
     if selector is None:
-        return np.ones(nodes.rows, np.bool_)
-    mask = np.zeros(nodes.rows, np.bool_)
+        return np.full(nodes.rows, True)
+    mask = np.full(nodes.rows, False)
     for term in selector.node_selector_terms or ():
         holds = np.full(nodes.rows, bool(term.match_expressions or term.match_fields))  # an empty term selects nothing
         for row in term.match_expressions or ():

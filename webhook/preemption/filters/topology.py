@@ -27,9 +27,8 @@ STAGES = frozenset(("spread", "anti-affinity", "existing-anti-affinity"))
 def affinity_counters(incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -> list[Counter]:
     """The preemptor's affinity, its anti-affinity by term, and existing pods' by topology.
 
-    Affinity is to `live` pods, anti-affinity to all that are or will be `inside` a domain. Nothing without a
-    term of the preemptor or an existing pod's that hits it: kube-scheduler skips the plugin then, even for
-    pods that are only nominated.
+    Affinity is to `live` pods, anti-affinity to all that are or will be `inside` a domain. Without own terms
+    and existing pods' that hit it there is none: kube-scheduler skips the plugin, even for nominated pods.
     """
     existing = _existing_anti_affinity(incoming, inside)
     hit = any(counter.base.any() for counter in existing)
@@ -55,7 +54,7 @@ def spread_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
 def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, live: PlacedPods) -> Counter:
     """A terminating pod does not count.
 
-    To kube-scheduler its removal makes the number smaller all the same (`updateWithPod`), so it evicts others
+    In kube-scheduler its removal lowers the number all the same (`updateWithPod`), so that it evicts others
     in vain; under a policy it changes nothing.
     """
     snapshot, key = live.snapshot, constraint.topology_key
@@ -71,7 +70,7 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
     if constraint.counts_nothing:
         counted[:] = False
     domains = nodes.label(key)
-    eligible = np.zeros(len(nodes.values_of(key)), np.bool_)
+    eligible = np.full(len(nodes.values_of(key)), False)
     eligible[domains[included]] = True
     counts = _domain_counts(snapshot, key, on[counted])
     room = constraint.max_skew - int(constraint.matches(incoming.labels))
@@ -88,15 +87,15 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
 def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
     """The required affinity: how many matches may go from a node's domains before it fails.
 
-    It fits while a match remains in every term's domain. If it matches its own terms, it may also be the
-    first: once no match remains anywhere.
+    It fits while every term's domain has a match. If it matches its own terms, it may also be the first,
+    where none remains anywhere.
     """
     snapshot = live.snapshot
     nodes, identity = snapshot.nodes, snapshot.pods.identity
     matches = _term_matches(snapshot, incoming.affinity)
     _, on = live.those(identity, matches)
     fewest = np.full(nodes.rows, UNBOUNDED)
-    anywhere = np.zeros(nodes.rows, np.bool_)
+    anywhere = np.full(nodes.rows, False)
     for term in incoming.affinity:
         domains = nodes.label(term.topology_key)
         counts = _domain_counts(snapshot, term.topology_key, on)
@@ -107,7 +106,7 @@ def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
     total = int(np.count_nonzero(anywhere[on])) if may_be_first else UNBOUNDED
     return Counter(
         stage="affinity",
-        base=np.zeros(nodes.rows, np.int64),
+        base=np.full(nodes.rows, 0),
         limit=fewest - 1,
         share=lambda rows, _nodes: -(matches[identity[rows]] & (rows > 0)).astype(np.int64),
         again=np.full(nodes.rows, total),
@@ -122,7 +121,7 @@ def _existing_anti_affinity(incoming: PodInfo, live: PlacedPods) -> list[Counter
     own = snapshot.namespace_labels(incoming.namespace)
 
     def forbidding(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
-        """The topology keys of those of an existing pod's terms that forbid the preemptor."""
+        """The topology keys of an existing pod's terms that forbid the preemptor."""
         selecting = (term for term in compile_terms(*value) if term.selects(incoming.namespace, incoming.labels, own))
         return tuple(term.topology_key for term in selecting)
 

@@ -1,8 +1,8 @@
-"""How many volumes the CSI drivers can attach to a node (the NodeVolumeLimits filter of kube-scheduler 1.36).
+"""How many volumes the CSI drivers can attach to a node (NodeVolumeLimits of kube-scheduler 1.36).
 
-A volume counts once on a node however many pods use it; the preemptor's volumes that are there already need
-no room. So each (node, volume) has a number of users, for the drivers of the preemptor's volumes, and only on
-nodes where the pods' claims, each taken for a volume, could be too many: no others are looked up.
+A volume counts once on a node however many pods use it; those of the preemptor that are there need no room.
+So users are counted by node and volume, for the drivers of the preemptor's volumes, and only on nodes where
+the pods' claims, each taken for a volume, could be too many.
 
 Not known are volumes that are still being detached (VolumeAttachments), disks that pods name themselves,
 in-tree Portworx volumes, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None leaves out
@@ -30,20 +30,20 @@ def attach_limits(claims: list[str], live: PlacedPods) -> ThingsInUse | None:
     if not own:
         return None
     drivers = Counter(volume.driver for volume in own)
+    kinds = {driver: number for number, driver in enumerate(drivers)}
     counts = np.array([*drivers.values()], np.int64)
     limit = np.full((len(drivers), snapshot.nodes.rows), UNBOUNDED)
-    for number, driver in enumerate(drivers):
+    for driver, number in kinds.items():
         for name, most in snapshot.attach_limits[driver].items():
             row = snapshot.nodes.find(name)
             if row is not None:
                 limit[number, row] = most
-    # Nodes where a limit is enough were each claim there a volume of this driver are left out
+    # Only nodes whose limit would not do were each claim a volume of this driver
     pods = snapshot.pods
     sizes = snapshot.table(("claims",), pods.claims, np.int64, lambda some: len(some.named) + len(some.made))
     rows, nodes = live._replace(coming=pods.nominees()).those(pods.claim_set, sizes > 0)
     claimed = np.bincount(nodes, sizes[pods.claim_set[rows]], minlength=snapshot.nodes.rows)
     tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
-    kinds = {driver: number for number, driver in enumerate(drivers)}
     used = {}
     for id_ in np.unique(pods.claim_set[rows[tight[nodes]]]).tolist():
         claim_set = pods.claims.values[id_]

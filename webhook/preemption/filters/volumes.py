@@ -2,7 +2,7 @@
 
 Claims that wait for their first consumer are judged as in kube-scheduler's volume binder
 (`findMatchingVolumes`, `checkVolumeProvisions`): each takes the smallest free volume that suits, the smallest
-claim first; a claim without one must be provisionable there. A claim takes only the volume reserved for it.
+claim first; a claim without one must be provisionable there. If a volume is reserved, a claim takes only that.
 
 Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known.
 """
@@ -58,15 +58,13 @@ class Storage(NamedTuple):
     limits: ThingsInUse | None = None
 
 
-NO_STORAGE = Storage("", [], [])
-"""What a pod without volumes is told."""
-
-
 def check(pod: Pod, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
     snapshot = live.snapshot
+    volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
+    if not volumes:
+        return Storage("", [], [])
     try:
-        volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
         claims = [_claim(snapshot, pod, volume) for volume in volumes]
         bound, unbound = _bound_and_waiting(snapshot, claims)
         named = [claim for claim, volume in zip(claims, volumes, strict=True) if volume.ephemeral is None]
@@ -84,7 +82,7 @@ def _binding_masks(snapshot: Snapshot, bound: Claims, unbound: Claims) -> list[t
     Of the bound claims the first that fails on a node counts (`checkBoundClaims`).
     """
     nodes = snapshot.nodes
-    unreachable, missing = np.zeros(nodes.rows, np.bool_), np.zeros(nodes.rows, np.bool_)
+    unreachable, missing = np.full(nodes.rows, False), np.full(nodes.rows, False)
     for claim in bound:
         volume = snapshot.volumes.get(claim.spec.volume_name)
         if volume is None:
@@ -102,21 +100,19 @@ def _binding_masks(snapshot: Snapshot, bound: Claims, unbound: Claims) -> list[t
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClaim:
     """The claim behind a volume of the pod. Raises ClaimRefusal if it is missing or cannot be used."""
-    namespace, name = pod.metadata.namespace, claim_name(pod, volume)
-    claim = snapshot.claims.get(f"{namespace}/{name}")
+    name = claim_name(pod, volume)
+    claim, quoted = snapshot.claims.get(f"{pod.metadata.namespace}/{name}"), f'persistentvolumeclaim "{name}"'
     if claim is None:
         if volume.ephemeral is not None:
-            raise ClaimRefusal(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
-        raise ClaimRefusal(f'persistentvolumeclaim "{name}" not found')
+            raise ClaimRefusal(f"waiting for ephemeral volume controller to create the {quoted}")
+        raise ClaimRefusal(f"{quoted} not found")
     if (claim.status or {}).get("phase") == "Lost":
-        volume_name = claim.spec.volume_name
-        raise ClaimRefusal(f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume_name}"')
+        raise ClaimRefusal(f'{quoted} bound to non-existent persistentvolume "{claim.spec.volume_name}"')
     if claim.metadata.deletion_timestamp is not None:
-        raise ClaimRefusal(f'persistentvolumeclaim "{name}" is being deleted')
+        raise ClaimRefusal(f"{quoted} is being deleted")
     owner = controller_of(claim.metadata)
     if volume.ephemeral is not None and (owner is None or owner.uid != pod.metadata.uid):
-        pod_name = pod.metadata.name
-        raise ClaimRefusal(f"PVC {namespace}/{name} was not created for pod {namespace}/{pod_name} (pod is not owner)")
+        raise ClaimRefusal(f"PVC {key_of(claim)} was not created for pod {key_of(pod)} (pod is not owner)")
     return claim
 
 
@@ -142,7 +138,7 @@ def wrong_zones(snapshot: Snapshot, claims: Claims) -> Mask:
     volume is missing.
     """
     nodes = snapshot.nodes
-    zoned, conflict = np.zeros(nodes.rows, np.bool_), np.zeros(nodes.rows, np.bool_)
+    zoned, conflict = np.full(nodes.rows, False), np.full(nodes.rows, False)
     for key in _ZONE_LABELS:
         zoned |= nodes.label(key) >= 0
     for name in (claim.spec.volume_name for claim in claims if claim.spec.volume_name):
@@ -153,7 +149,8 @@ def wrong_zones(snapshot: Snapshot, claims: Claims) -> Mask:
             zones = [zone.strip() for zone in (volume.metadata.labels or {}).get(key, "").split("__")]
             if all(zones):  # Kubernetes ignores the label if a part of it is empty
                 conflict |= ~_in_zones(nodes, key, zones)
-    return conflict & zoned
+    conflict &= zoned
+    return conflict
 
 
 def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
@@ -181,10 +178,10 @@ def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
         Counter(
             stage="claims",
             base=np.full(nodes.rows, len(taken)),
-            limit=np.zeros(nodes.rows, np.int64),
+            limit=np.full(nodes.rows, 0),
             share=lambda rows, _nodes: uses[claim_set[rows]],
             name="claims",
-            reach=("", np.zeros(nodes.rows, np.int64)),
+            reach=("", np.full(nodes.rows, 0)),
         )
     ]
 
@@ -204,7 +201,7 @@ def find_volumes(snapshot: Snapshot, claims: Claims) -> Mask:
     names = [offer.name for offers in suiting for offer in offers]
     if len(suiting) > 1 and len(set(names)) < len(names):
         return _competing(snapshot.nodes, suiting, provisionable)
-    mask = np.ones(snapshot.nodes.rows, np.bool_)
+    mask = np.full(snapshot.nodes.rows, True)
     for offers, elsewise in zip(suiting, provisionable, strict=True):
         mask &= _within_reach(snapshot.nodes, offers) | elsewise
     return mask
@@ -245,17 +242,16 @@ def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
 
     Nearly all volumes ask for values of one label: these are looked at together.
     """
-    mask = np.zeros(nodes.rows, np.bool_)
+    mask = np.full(nodes.rows, False)
     values: dict[str, set[str]] = {}
     for reach in {offer.reach_key: offer.reach for offer in offers}.values():
-        terms = (reach.node_selector_terms or []) if reach else []
-        rows = (terms[0].match_expressions or []) if len(terms) == 1 and not terms[0].match_fields else []
-        if len(rows) == 1 and rows[0].operator == "In" and rows[0].values:
-            values.setdefault(rows[0].key, set()).update(rows[0].values)
-        else:
-            mask |= affinity_mask(nodes, reach, fields=False)
-    for key, wanted in values.items():
-        mask |= nodes.has_label_in(key, wanted)
+        match reach.node_selector_terms if reach else None:
+            case [NodeSelectorTerm(match_expressions=[Requirement(key, "In", list(wanted))], match_fields=None)]:
+                values.setdefault(key, set()).update(wanted)
+            case _:
+                mask |= affinity_mask(nodes, reach, fields=False)
+    for key, of_key in values.items():
+        mask |= nodes.has_label_in(key, of_key)
     return mask
 
 
@@ -291,7 +287,7 @@ def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
     nodes = snapshot.nodes
     storage_class = snapshot.storage_classes.get(class_of_claim(claim))
     if storage_class is None or storage_class.provisioner in _NOT_PROVISIONED:
-        return np.zeros(nodes.rows, np.bool_)
+        return np.full(nodes.rows, False)
     terms = []
     for term in storage_class.allowed_topologies or ():
         rows = [
