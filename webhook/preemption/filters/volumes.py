@@ -174,6 +174,8 @@ def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
         uses[id_] = len(some)
     rows, _ = live.those(claim_set, uses > 0)
     taken = set[str]().union(*(used[id_] for id_ in claim_set[rows].tolist()))
+    if not taken:  # kube-scheduler skips the plugin, also for pods that are only nominated
+        return []
     return [
         Counter(
             stage="claims",
