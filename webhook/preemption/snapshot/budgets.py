@@ -228,14 +228,18 @@ class DisruptionBudgets:
         Without pods that the Eviction API lets go anyway if they go by that (`evicts`).
         """
         sets = self._coverage[strict].column().take(self._pods.identity.take(rows))
-        at = np.flatnonzero((sets > 0) & (rows > 0))
+        at = np.flatnonzero(sets)
+        pods = rows.take(at)
+        uses = pods > 0
         if strict:
-            at = at.compress(~self._pods.terminating[rows[at]])
+            uses &= ~self._pods.terminating.take(pods)
         if evicts:
-            at = at.compress(~self.unguarded(rows[at]))
-        members, sets = self._members(), sets[at]
-        sizes, numbers = np.count_nonzero(members >= 0, axis=1), members[sets]
-        at, which = np.repeat(at, sizes[sets]), numbers[numbers >= 0]
+            uses &= ~self.unguarded(pods)
+        at = at.compress(uses)
+        numbers = self._members().take(sets.take(at), axis=0)
+        at, which = at.repeat(numbers.shape[1]), numbers.ravel()
+        if (which < 0).any():
+            at, which = at.compress(which >= 0), which.compress(which >= 0)
         if strict:
             return at, which
         keep = np.ones(len(at), np.bool_)

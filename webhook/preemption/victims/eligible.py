@@ -284,7 +284,7 @@ def static_pods(snapshot: Snapshot) -> Mask:
     """The static pods, by row: the object only shows what its kubelet runs from a file."""
     pods = snapshot.pods
     static: Mask = snapshot.table(("static",), pods.owners, np.bool_, lambda owner: owner.kind == "Node")
-    return static[pods.owner[: pods.rows]]
+    return static[pods.owner[: pods.rows]] if static.any() else np.broadcast_to(np.False_, pods.rows)
 
 
 def only_pods(

@@ -175,19 +175,22 @@ class PodsOfNodes(NamedTuple):
 
     def in_units(self, units: Units) -> PodsOfNodes:
         """The same, each pod by itself until now, with what goes together at the step of the first pod."""
-        rows = self.rows[:, 0]
-        group, (step, column) = units.group[rows], np.nonzero(units.group[rows])
+        pods, rows = self, self.rows[:, 0]
+        group = units.group.take(rows)
+        step, column = np.divmod(np.flatnonzero(group), len(self.nodes))
         layer, first, _ = ranked(group[step, column].astype(np.int64) * len(self.nodes) + column)
-        layered = np.zeros((len(rows), 1 + layer.max(initial=0), len(self.nodes)), np.intp)
-        layered[:, 0] = rows
-        layered[step, 0, column] = 0
-        layered[step[first], layer, column] = rows[step, column]
-        above = None if units.above is None else units.above[rows]
+        if layer.any():
+            layered = np.zeros((len(rows), 1 + layer.max(), len(self.nodes)), np.intp)
+            layered[:, 0] = rows
+            layered[step, 0, column] = 0
+            layered[step[first], layer, column] = rows[step, column]
+            pods = self._replace(rows=layered)
+        above = None if units.above is None else units.above.take(rows)
         if above is None or not above.any():
-            return self._replace(rows=layered)
+            return pods
         core = np.repeat(np.arange(len(rows))[:, None], len(self.nodes), axis=1)
         for at in (1 + np.flatnonzero(above[1:].any(axis=1))).tolist():
             same = (group[:at] == above[at]) & (above[at] != 0)
             there = np.flatnonzero(same.any(axis=0))
             core[at, there] = same[:, there].argmax(axis=0)
-        return self._replace(rows=layered, core=core)
+        return pods._replace(core=core)
