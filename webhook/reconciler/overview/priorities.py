@@ -36,8 +36,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     on_nodes: defaultdict[Name, list[Rows]] = defaultdict(lambda: [np.empty(0, np.intp)])
     alike = pods.profile[rows].astype(np.int64) * 2**33 + pods.priority[rows]
     _, sizes = np.unique(alike, return_counts=True)
-    order = np.argsort(alike, kind="stable")
-    for places in np.split(order, np.cumsum(sizes)[:-1]) if rows.size else ():
+    for places in np.split(np.argsort(alike, kind="stable"), np.cumsum(sizes)[:-1]) if rows.size else ():
         row = rows[places[0]]
         on_nodes[class_of[int(pods.profile[row])], int(pods.priority[row])].append(places)
     rungs = []
@@ -79,11 +78,10 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 def _let_go(state: State, policy_set: PolicySet, rows: Rows, now: float) -> tuple[Mask, Floats]:
     """Whether some policy makes the pods in these rows victims, and from when on, in seconds."""
     snapshot, pods = state.snapshot, state.snapshot.pods
-    classes, profiles = snapshot.classes, pods.profiles.values
     may, until = np.zeros(rows.size, np.bool_), np.full(rows.size, np.inf)
     for policy in policy_set.policies.preemption:
         rules = policy_set.rules[policy.name]
-        may_go = [profile is not None and rules.reason(profile, classes).may_go for profile in profiles]
+        may_go = [profile and rules.reason(profile, snapshot.classes).may_go for profile in pods.profiles.values]
         mine = np.array(may_go, np.bool_)[pods.profile[rows]]
         if rules.pairs is not None:  # whom no pair names as a victim, nobody may evict
             named = [matched_pods(snapshot, pair.victims)[rows] for pair in rules.pairs]

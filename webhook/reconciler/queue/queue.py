@@ -29,9 +29,9 @@ FLUSH = 30.0
 _SHORTEST_WAIT = 0.05
 """Seconds before one that failed is tried again: the loop does not spin."""
 _FAILURE_BACK_OFF = (0.25, 10.0)
-"""Seconds, at first and at most, after nothing helped."""
+"""Seconds, at first and at most, to the next try if nothing helped."""
 _ATTEMPT_BACK_OFF = (1.0, 300.0)
-"""The same after plans in vain."""
+"""The same after a plan in vain."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
 _VICTIM = 10.0

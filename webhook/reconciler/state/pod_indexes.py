@@ -114,7 +114,7 @@ class PodIndexes:
         self._only_node: dict[_Confinement, str] = {}
         """The one node on which they can run, empty for none; no entry for several."""
         self._unjudged: set[_Confinement] = set()
-        """Those of which that is not worked out."""
+        """Those of which that is not known yet."""
         self._daemons = Table(snapshot.pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
         self._drivers: dict[str, Mask] = {}
         """The nodes with devices of each driver."""
@@ -217,6 +217,7 @@ class PodIndexes:
         return mask
 
     def _node_of(self, group: _Confinement, pod: Pod) -> str | None:
+        """As `_only_node` has it: None for several."""
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         known = nodes.valid[: nodes.rows]
         if np.count_nonzero(known) <= 1:
@@ -241,14 +242,12 @@ class PodIndexes:
 
     def _of_driver(self, driver: str) -> Mask:
         nodes = self._snapshot.nodes
+        specs = [row.slice.spec for row in self._snapshot.devices.slices.values()]
+        specs = [spec for spec in specs if spec.driver == driver and spec.devices]
         mask = np.zeros(nodes.rows, np.bool_)
-        for published in self._snapshot.devices.slices.values():
-            spec = published.slice.spec
-            if spec.driver != driver or not spec.devices:
-                continue
-            if spec.node_name:
-                mask[nodes.rows_of((spec.node_name,))] = True
-            else:
+        mask[nodes.rows_of(spec.node_name for spec in specs if spec.node_name)] = True
+        for spec in specs:
+            if not spec.node_name:
                 mask |= affinity_mask(nodes, None if spec.all_nodes else spec.node_selector)
         return mask
 

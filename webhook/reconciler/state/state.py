@@ -169,18 +169,17 @@ class State:
 
     def _take(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
         """Take objects in, with what is expected of them; what cannot be read is left out."""
-        pending, snapshot = self.pending, self.snapshot
         for key in keys:
-            item = expected = pending.expected(kind, key, self.caches[kind.resource].get(key))
-            uid = snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
+            item = expected = self.pending.expected(kind, key, self.caches[kind.resource].get(key))
+            uid = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
             try:
                 if item is not None:
-                    snapshot.put(kind, item)
+                    self.snapshot.put(kind, item)
             except ClusterError as error:
                 log.warning("a %s is ignored: %s", kind.resource.kind, error)
                 item = None
             if item is None:
-                snapshot.remove(kind, key)
+                self.snapshot.remove(kind, key)
             if kind is PODS:
-                pending.expect_deallocated(expected.metadata.uid if expected else uid, gone=not expected)
+                self.pending.expect_deallocated(expected.metadata.uid if expected else uid, gone=not expected)
                 self._take(CLAIMS, self.index.put(key, item))
