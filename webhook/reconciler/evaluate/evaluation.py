@@ -17,7 +17,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import decide, fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
@@ -31,7 +31,7 @@ from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import Evaluator, on_node
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NEVER, NOT_NOW, LimitsNow
 from webhook.reconciler.evaluate.outcomes import (
@@ -88,19 +88,21 @@ class Evaluation:
         (pod,), limits = self.members.ready, self._limits
         ahead = PodsAhead(self.evaluator, (pod,), self._at, self.promised)
         # 1. Decide without the pods that evicting would not remove, or must not now.
-        given = self._state.snapshot, unnominated(pod), self.rules, self._at.wall, self.extenders
-        come = ahead.groups or self.promised.held
+        free = unnominated(pod) if pod.status.nominated_node_name else pod
+        wall, come = self._at.wall, ahead.groups or self.promised.held
+        decided = partial(decide, self._state.snapshot, free, self.rules, wall, self.extenders)
         # Room beside a pod that grows is its own at once.
         in_front = ahead if come and not pod.spec.node_name else None
         try:
-            decision = limits.decide(partial(decide, *given, left_out=self.left_out), in_front)
+            decision = limits.decide(partial(decided, left_out=self.left_out), in_front)
         except UnaskedError as unasked:
             return unasked.question
         # 2. If it fits without preemption, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))
         # 3. If pods that are leaving make room, wait for them.
-        if (waits := self._wait(pod, decision, limits.leaving, ahead)) is not None:
+        leaving = limits.leaving
+        if len(leaving) and (waits := self._wait(pod, decision, leaving, ahead)):
             return waits
         if not decision.eligible:
             return Unschedulable(decision.reason, due=self._schedule_begins())
@@ -115,7 +117,7 @@ class Evaluation:
             return outcome
         outcome = replace(outcome, behind=bool(ahead.blocking))
         later = self.evaluator.room_within(self.policy.plan_timeout, self._at)
-        if len(later) <= len(limits.leaving):
+        if len(later) <= len(leaving):
             return outcome
         return self._wait(pod, decision, later, ahead) or outcome
 
@@ -123,12 +125,13 @@ class Evaluation:
         """Evict on the chosen node, told with the next best ones."""
         best = decision.selected
         scores = {score.node: score for score in decision.scores(_SHOWN + 1)}
-        shown = {
-            node: Alternative(node=node, compared={key.heading: key.text(score) for key in shown_keys(score)})
-            for node, score in scores.items()
-        }
-        own, others, because = scores.pop(chosen.node, None), list(scores.values()), ""
-        if best is not None and chosen.node != best.node:
+        shown = dict[str, Alternative]()
+        for node, score in scores.items():
+            compared = {key.heading: key.text(score) for key in shown_keys(score)}
+            shown[node] = Alternative(node=node, compared=compared)
+        own, others = scores.pop(chosen.node, None), list(scores.values())
+        because = ""
+        if best and chosen.node != best.node:
             because = f"on {best.node} {ahead.blocking}"
         elif own and others:
             because = preferred_because(own, others[0])
@@ -146,7 +149,7 @@ class Evaluation:
     def _together(self) -> Outcome:
         """What to do for a gang (docs/semantics.md D12)."""
         state, members, limits = self._state, self.members, self._limits
-        # 1. The gang at the lowest priority of it or a member. Nobody of it counts as nominated.
+        # 1. The gang, at the lowest priority. Nobody of it counts as nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
         if self.policy.extenders:
@@ -164,7 +167,7 @@ class Evaluation:
             return limits.kept_from(decision)
         if isinstance(decision, Fits):
             return decision
-        # 3. Evict. Who comes first in the places keeps devices from those of lower priority.
+        # 3. Evict. Devices are held in the order of places, by priority.
         placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
         places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
         return self._reserves(
@@ -180,10 +183,10 @@ class Evaluation:
     def _agreed(self, gang: Gang, exclusions: Mask) -> GangDecision | Fits | Unschedulable:
         """The decision without these pods to which nothing objects; else what does.
 
-        It is made a few times: the rates may leave fewer victims, others may take a node's room or devices.
+        It is made a few times: rates may leave fewer victims, others take a node's room or devices.
         """
         limits, snapshot, objection = self._limits, self._state.snapshot, None
-        # What a plan has yet to ask does not count as leaving: the plan may end because of this gang
+        # What a plan has yet to ask does not count as leaving: it may end by this gang
         planned = snapshot.pod_rows(self.promised.planned)
         leaving = np.setdiff1d(limits.leaving, planned, assume_unique=True)
         decided = partial(
@@ -193,7 +196,7 @@ class Evaluation:
             self.rules,
             self._at.wall,
             evicted=limits.evicted,
-            keeps_budgets=self.policy.eviction is EvictionMode.EVICT,
+            keeps_budgets=self.rules.evicts,
         )
         avoided = set(self.left_out)
         for _ in range(_TRIES):
@@ -203,9 +206,11 @@ class Evaluation:
                 due = self._schedule_begins() or again
                 return objection or Unschedulable(decision.reason, again is not None, due)
             if not decision.victims and decided(exclusions=exclusions, left_out=avoided).fits:
-                return Fits(tuple(sorted({placement.node for placement in decision.placements})))
+                nodes = {placement.node for placement in decision.placements}
+                return Fits(tuple(sorted(nodes)))
             victims = snapshot.pod_rows([victim.key for victim in decision.victims])
-            (code,) = limits.beyond_rates(1, np.zeros_like(victims), victims)  # as if all were on one node
+            of_one = np.zeros_like(victims)  # as if all were on one node
+            (code,) = limits.beyond_rates(1, of_one, victims)
             if code:
                 why = "more pods would have to go than the policy's limits allow"
                 due = limits.left.until if code == NOT_NOW else None
@@ -226,10 +231,11 @@ class Evaluation:
         for pod, node in decision.placements:
             members[node].append(pod)
         for node, pods in members.items():
-            ahead = PodsAhead(self.evaluator, pods, self._at, self.promised, others=self.members.ready)
-            row, on = snapshot.nodes.find(node), snapshot.pods.node
-            going, coming = (rows[on[rows] == row] for rows in (victims, leaving))
-            if why := ahead.taker(node, going if len(going) else coming, evicts=bool(decision.victims)):
+            ready = self.members.ready
+            ahead = PodsAhead(self.evaluator, pods, self._at, self.promised, others=ready)
+            going = on_node(snapshot, victims, node)
+            going = going if len(going) else on_node(snapshot, leaving, node)
+            if why := ahead.taker(node, going, evicts=bool(decision.victims)):
                 return node, f"where evicting pods makes room, {why}"
         return None
 
@@ -238,14 +244,16 @@ class Evaluation:
     ) -> Evicts | Waits | Unschedulable:
         """Evict the victims that do not leave anyway, within attempts.
 
-        If other plans are to ask all, only wait. Both have them as victims: the others may never ask.
+        If other plans are to ask all, only wait. Both have them as victims: the others may
+        never ask.
         """
         state, limits, planned = self._state, self._limits, self.promised.planned
-        snapshot, pods, most = state.snapshot, state.snapshot.pods, self.policy.limits.attempts_per_preemptor
+        snapshot, pods = state.snapshot, state.snapshot.pods
         rows = snapshot.pod_rows([victim.key for victim in victims])
         rows = rows[~pods.terminating[rows] | np.isin(rows, snapshot.pod_rows(planned))]
         unasked = set(map(pods.key, rows.tolist()))
         waits = unasked.issubset(planned)
+        most = self.policy.limits.attempts_per_preemptor
         if not waits and self.attempts >= most:
             why = f"{self.attempts} plans evicted pods for it in vain, and the policy allows {most}"
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
@@ -274,7 +282,7 @@ class Evaluation:
         return (Waits if waits else Evicts)(
             node=nodes[0],
             victims=asked,
-            leaving=int(np.count_nonzero(there)),
+            leaving=int(there.sum()),
             decided=tuple(decided),
             groups=groups,
             cycles=tuple(limits.evictors[evictor] for evictor in evictors),
@@ -283,22 +291,22 @@ class Evaluation:
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
         """Wait for the room that pods `leaving` make; None if none of it is left to the pod."""
-        if not (nodes := decision.fits_without(leaving) if len(leaving) else []):
+        if not (nodes := decision.fits_without(leaving)):
             return None
         if pod.spec.node_name:
             return Unschedulable("it has room to grow once pods that are leaving its node are gone")
         nominated = pod.status.nominated_node_name
         if nominated in nodes and PLAN not in (pod.metadata.annotations or {}):
             return Unschedulable(f"somebody else has nominated it to {nominated}, where room is coming up")
-        # 1. Of the pods that a plan has yet to ask it takes those that it needs and may evict. It takes none if
-        #    it needs others, too: that plan may never ask them.
-        state, snapshot, planned = self._state, self._state.snapshot, self.promised.planned
+        # 1. Of what a plan has yet to ask it takes what it needs and may evict; nothing if it needs others,
+        #    too: that plan may never ask them.
+        snapshot, planned = self._state.snapshot, self.promised.planned
         pods = snapshot.pods
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
         theirs = np.setdiff1d(snapshot.pod_rows(planned), unasked)
         rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
         for node in nodes:
-            needed = unasked[pods.node[unasked] == snapshot.nodes.find(node)]
+            needed = on_node(snapshot, unasked, node)
             if len(needed):
                 needed = victims_needed(snapshot, pod, node, needed, without=rest)
             sure = np.append(np.setdiff1d(rest, theirs), needed)
@@ -318,18 +326,15 @@ class Evaluation:
                 lost[node] = 0
         node = min(nodes, key=lambda node: (lost[node], node != nominated))
         keys = map(pods.key, own[node].tolist())
-        victims = tuple(filter(None, map(state.pods.get, keys)))
-        gone = np.count_nonzero(pods.node[leaving] == snapshot.nodes.find(node))
-        return Waits(node, int(gone), victims, decision.groups_of(own[node]))
+        victims = tuple(filter(None, map(self._state.pods.get, keys)))
+        gone = len(on_node(snapshot, leaving, node))
+        return Waits(node, gone, victims, decision.groups_of(own[node]))
 
     def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:
-        """Nothing helps now: why, and when time alone may change that.
-
-        A rate leaves room or its schedule ends, a pod may be asked again, or the protection of one of lower
-        priority ends.
-        """
+        """Nothing helps now: why, and when time alone may change that."""
         snapshot, limits, rejections = self._state.snapshot, self._limits, decision.rejections
-        left, (now, wall), makes_room = limits.left, self._at, "wherever evicting pods makes room,"
+        left, (now, wall) = limits.left, self._at
+        makes_room = "wherever evicting pods makes room,"
         if rejections and rejections <= NEVER.keys():
             never = " and ".join(NEVER[code] for code in sorted(rejections))
             reason = f"{makes_room} more would have to go at once than limits.{never} ever allows"
@@ -343,7 +348,7 @@ class Evaluation:
             reason = "no node where evicting pods that may be evicted makes room"
             if left.again is not None:
                 reason += f"; {left.rates_used_up} excludes pods that would do otherwise"
-        pods = snapshot.pods
+        pods, own = snapshot.pods, priority_of(pod)
         priority, placed = pods.priority[: pods.rows], pods.node[: pods.rows] >= 0
         expendable = np.flatnonzero((priority < EXPENDABLE) & placed)
         if len(expendable) and fits(snapshot, pod, without=expendable):
@@ -351,19 +356,20 @@ class Evaluation:
         if limits.asked_again is not None:
             reason += "; pods that would not go, or come back at once, are excluded for now"
         rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
-        schedules = [rate.schedule for rate in limits.limits.rates.values() if rated]
-        ending = [schedule.ends(wall) for schedule in schedules if schedule is not None]
         # The first protection of a pod of lower priority that ends.
-        ends = protection_ends(snapshot, self.rules, wall, priority_of(pod))
-        ends = np.zeros(0) if ends is None else ends[(priority < priority_of(pod)) & placed]
+        ends = protection_ends(snapshot, self.rules, wall, own)
+        ends = np.zeros(0) if ends is None else ends[(priority < own) & placed]
         protected = float(ends[ends > wall].min(initial=math.inf)) - wall
         dues = [
             (left.again, f"{left.rates_used_up} leaves room again"),
             (limits.asked_again, "the API server is asked again about pods that it would not remove"),
-            (left.until if NOT_NOW in rejections else None, "the first eviction that counts leaves its window"),
-            *((now + end - wall, "the schedule of a rate ends") for end in ending if end is not None),
             (now + max(protected, _PROTECTION_PAUSE), "the protection of a pod of lower priority ends"),
         ]
+        if NOT_NOW in rejections:
+            dues.append((left.until, "the first eviction that counts leaves its window"))
+        rates = limits.limits.rates.values() if rated else ()
+        ending = [rate.schedule.ends(wall) for rate in rates if rate.schedule]
+        dues += [(now + end - wall, "the schedule of a rate ends") for end in ending if end]
         known = [(at, why) for at, why in dues if at is not None and math.isfinite(at)]
         due, because = min(known, default=(None, ""))
         if due is None:

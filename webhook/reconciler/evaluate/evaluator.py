@@ -1,4 +1,4 @@
-"""What decisions and looks ask of cluster and past: who leaves, or goes in vain; what is free."""
+"""What decisions and looks ask: who leaves, who goes in vain, what is free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webhook.reconciler.state.state import State
 _OVERDUE = 60.0
 """Seconds after which nobody counts on a pod that should be gone."""
 _REMEMBERED = 1000
-"""Answers that are kept whether a pod fits on a node."""
+"""Answers of `fits_on` that are kept."""
 _NOWHERE = 2**40
 """More pods than a node takes."""
 
@@ -40,7 +40,7 @@ class Evaluator:
         self.schedulers = SchedulerActivity()
         self.clock = clock
         self._fits: Newest[tuple[int, int, str, bytes], tuple[Pod, bool]] = Newest(_REMEMBERED)
-        """By version of the snapshot and pod, with that pod, so that its id stays."""
+        """With the pod asked about, so that its id stays."""
 
     def exclusions(self, now: float) -> Mask:
         """The pods, by row, that go on running however often they are evicted.
@@ -54,11 +54,13 @@ class Evaluator:
     def owned(self, owners: Iterable[str]) -> Rows:
         """The rows of the pods of these owners that are on nodes."""
         known = self.state.index.owned
-        return self.state.snapshot.pod_rows([key for owner in owners for key in known.get(owner, ())])
+        keys = [key for owner in owners for key in known.get(owner, ())]
+        return self.state.snapshot.pod_rows(keys)
 
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then: owners that put pods back take it."""
-        rows, (_, owners, _) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
+        rows = self.leaving_within(seconds, at)
+        _, owners, _ = self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
@@ -66,8 +68,7 @@ class Evaluator:
         pods = self.state.snapshot.pods
         rows = pods.leaving()
         ends = pods.gone_at[rows]
-        leaving: Rows = rows[(at.wall - _OVERDUE <= ends) & (ends <= at.wall + seconds)]
-        return leaving
+        return rows[(at.wall - _OVERDUE <= ends) & (ends <= at.wall + seconds)]
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits once all that leave are gone, and `but` for these."""
@@ -79,7 +80,9 @@ class Evaluator:
         """Whether the pod fits without these: worked out once between two events."""
         snapshot = self.state.snapshot
         question = snapshot.version, id(pod), node, without.tobytes()
-        return self._fits.made(question, lambda: (pod, fits_on(snapshot, pod, node, without=without)))[1]
+        if question not in self._fits:
+            self._fits[question] = pod, fits_on(snapshot, pod, node, without=without)
+        return self._fits[question][1]
 
 
 def mask_of(state: State, rows: Rows) -> Mask:
@@ -87,6 +90,11 @@ def mask_of(state: State, rows: Rows) -> Mask:
     mask = np.zeros(state.snapshot.pods.rows, np.bool_)
     mask[rows] = True
     return mask
+
+
+def on_node(snapshot: Snapshot, rows: Rows, node: str) -> Rows:
+    """Those of the pods in these rows that are on the node."""
+    return rows[np.isin(snapshot.pods.node[rows], snapshot.nodes.rows_of((node,)))]
 
 
 # What is free, and what pods need: a row for pods, then one for each resource.
@@ -146,7 +154,8 @@ def share_no_node(
     """
     clash = any(conflicts(own, port) for port in other.ports for own in incoming.ports)
     claims, others = claims_of(incoming.pod), claims_of(other.pod)
-    for claim in map(snapshot.claims.get, claims.named & others.named if claims and others else ()):
+    shared = claims.named & others.named if claims and others else ()
+    for claim in map(snapshot.claims.get, shared):
         clash |= claim is not None and "ReadWriteOncePod" in (claim.spec.access_modes or ())
     if clash and elsewhere is None:
         return np.ones(len(nodes), np.bool_)

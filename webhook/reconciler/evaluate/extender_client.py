@@ -1,11 +1,11 @@
 """A policy's scheduler extenders: asked over HTTP, heard by decisions (docs/semantics.md D5).
 
-A decision does not wait: if it has to ask, it stops with `UnaskedError`. Once the question is answered
-the preemptor is decided for again, on the state of then. An answer holds for a node with these victims
-only. Candidates that the extender was not asked about do not stand in the new decision.
+A decision does not wait: if it has to ask, it stops with `UnaskedError`. Once that is
+answered it is decided again, on the state of then. An answer holds for a node with these
+victims only, and new candidates do not stand.
 
-The wire format is that of `k8s.io/kube-scheduler/extender/v1`: `ExtenderPreemptionArgs` goes out, an
-`ExtenderPreemptionResult` comes back, always with uids.
+The wire format is that of `k8s.io/kube-scheduler/extender/v1`: `ExtenderPreemptionArgs`
+goes out, an `ExtenderPreemptionResult` comes back, always with uids.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class UnaskedError(Exception):
     """The decision cannot go on before this question is answered."""
 
     def __init__(self, question: Question) -> None:
-        super().__init__(f"extender {url_of(question.extender)} has to be asked")
+        super().__init__(question)
         self.question = question
 
 
@@ -91,7 +91,7 @@ def _offer_of(candidate: Candidate) -> _Offer:
 
 
 class ExtenderClient:
-    """Puts questions. `news` gets those answered: the preemptor can be decided for again."""
+    """Puts questions. `news` gets those that are answered: it can be decided again."""
 
     def __init__(self, news: asyncio.Queue[Any]) -> None:
         self._news = news
@@ -99,24 +99,23 @@ class ExtenderClient:
         self._session: aiohttp.ClientSession | None = None
 
     def ask(self, question: Question, said: Said) -> None:
-        """Put a question, one at a time for a preemptor, and add the answer to what is `said`."""
+        """Put a question, one at a time for a preemptor; the answer comes to what is `said`."""
         task = asyncio.get_running_loop().create_task(self._ask(question, said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Stop asking."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def _ask(self, question: Question, said: Said) -> None:
         """Put one question, remember the answer or the failure, and tell."""
-        preemptor, url = question.preemptor, url_of(question.extender)
+        key, url = key_of(question.preemptor), url_of(question.extender)
         if self._session is None:
             self._session = aiohttp.ClientSession()
         try:
@@ -125,24 +124,26 @@ class ExtenderClient:
             known = said.get(url)
             said[url] = {**known, **answers} if isinstance(known, dict) else answers
         except ExtenderError as error:
-            log.warning("%s: %s", key_of(preemptor), error)
+            log.warning("%s: %s", key, error)
             said[url] = error
         except Exception as error:  # whatever it is, no preemptor waits for an answer without end
-            log.exception("%s: extender %s could not be asked", key_of(preemptor), url)
+            log.exception("%s: extender %s could not be asked", key, url)
             said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
         self._news.put_nowait(question)
 
 
 async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candidate]:
     """The candidates that remain. Raises ExtenderError for silence, refusal, nonsense."""
-    extender, victims, url = question.extender, dict[str, Any](), url_of(question.extender)
+    extender, url = question.extender, url_of(question.extender)
+    victims: dict[str, Any] = {}
     offered = {candidate.node: candidate for candidate in question.candidates}
     for node, candidate in offered.items():
         uids = [{"UID": victim.uid} for victim in candidate.victims]
         victims[node] = {"Pods": uids, "NumPDBViolations": candidate.pdb_violations}
     arguments = {"Pod": question.preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
     post = partial(session.post, url, data=msgspec.json.encode(arguments), raise_for_status=True)
-    limit, headers = aiohttp.ClientTimeout(total=extender.http_timeout), {"Content-Type": "application/json"}
+    limit = aiohttp.ClientTimeout(total=extender.http_timeout)
+    headers = {"Content-Type": "application/json"}
     cause: Exception
     try:
         async with post(headers=headers, timeout=limit) as response:
@@ -179,5 +180,5 @@ def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candid
 
 
 def _field(parent: dict[str, Any], name: str) -> Any:
-    """A field by its name in any case, as Go reads JSON: extenders in other languages differ."""
+    """A field by its name in any case, as Go reads JSON."""
     return next((value for key, value in parent.items() if key.lower() == name.lower()), None)

@@ -1,9 +1,10 @@
 """What keeps pods that the rules let go: owners, rates, cycles and disruption budgets. Pure.
 
-Masks of pod rows exclude pods that their owner or kubelet puts back on the node, that the API server
-does not remove, that leave too late, or that count in a used-up rate. They exclude pods whose workload
-evicted the preemptor's, if the policy keeps evictors. Pods whose replacement could run on no other node
-go only if nothing else helps. Budgets are counted without what a plan itself has reserved.
+Masks of pod rows exclude pods that their owner or kubelet puts back on the node, that the
+API server does not remove, that leave too late, that count in a used-up rate, or whose
+workload evicted the preemptor's, if the policy keeps evictors. Pods whose replacement could
+run on no other node go only if nothing else helps. Budgets are counted without what a plan
+itself has reserved.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from webhook.reconciler.state.state import State
 NOT_NOW = 1
 """Rejected by recent evictions, until they leave their windows."""
 NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
-"""Rejected for good: more victims than the rate ever allows. Other filters have other codes."""
+"""Rejected for good: more victims than the rate ever allows."""
 BEYOND_BUDGET = 8
 """Rejected, since the Eviction API would refuse a victim."""
 _SHOWN = 3
@@ -60,7 +61,7 @@ class LimitsNow:
         """When the first excluded pod may be asked again, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
         self.evictors = log.evictors(own, cycles.window, now)
-        """Each workload or bare pod that evicted to the way from it to the preemptor's own."""
+        """By evictor, a workload or bare pod, the way from it to the preemptor's own."""
         stay = self.evictors if cycles.keep is CycleKeeper.EVICTOR else ()
         bare = snapshot.pod_rows([evictor.removeprefix(BARE) for evictor in stay])
         self._kept = np.append(bare, evaluator.owned(stay))
@@ -68,7 +69,8 @@ class LimitsNow:
         self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
         """Rows of pods that leave so soon that decisions count on them."""
         late = np.setdiff1d(snapshot.pods.leaving(), self.leaving, assume_unique=True)
-        self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
+        kept = mask_of(state, np.append(self._kept, late))
+        self.excluded = evaluator.exclusions(now) | kept
         """Which pods, by row, may not go now."""
         if self.left.again is not None:
             self._exclude_used_up(evaluator)
@@ -87,7 +89,8 @@ class LimitsNow:
         excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(used_up("perNode")))
         excluded |= bool(used_up("perCluster"))
         key = per_label.label if per_label else ""
-        namespaces, values = frozenset(used_up("perNamespace")), frozenset(used_up("perLabel"))
+        namespaces = frozenset(used_up("perNamespace"))
+        values = frozenset(used_up("perLabel"))
 
         def is_inside(identity: Identity) -> bool:
             return identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
@@ -100,16 +103,18 @@ class LimitsNow:
         """The outcome. If pods stay so that no cycle is closed, it says so."""
         if not len(self._kept):
             return outcome
-        names, within = ", ".join(list(self.evictors)[:_SHOWN]), self._policy.limits.cycles.window
+        names = ", ".join(list(self.evictors)[:_SHOWN])
+        within = self._policy.limits.cycles.window
         why = f"pods of {names} stay, for which pods of its own workload were evicted within {within:g} s"
         return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
 
     def decide(self, decided: Callable[..., Decision], in_front: CandidateFilter | None) -> Decision:
-        """The decision, as `decided` makes it, within rates and budgets and behind those `in_front`.
+        """The decision of `decided` within rates and budgets, behind those `in_front`.
 
-        Nobody goes in place of pods that leave in time. If all candidates have too many victims for a rate,
-        it is decided again with as many pods of a node as the rates leave: the cheapest, then those that
-        give most of what is lacking. Fewer or more important pods may be enough.
+        Nobody goes in place of pods that leave in time. If all candidates have too many
+        victims for a rate it is made again with as many pods of a node as the rates leave:
+        the cheapest, then those that give most of what is lacking. Fewer or more important
+        ones may do.
         """
         state, last = self._state, self.last_resort
 
@@ -130,8 +135,8 @@ class LimitsNow:
         if decision.selected is not None or not decision.rejections & {NOT_NOW, *NEVER}:
             return decision
         rows = decision.may_go_rows()
-        relief = decision.relief(rows)
-        for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
+        cheapness, relief = decision.cheapness(rows), decision.relief(rows)
+        for preference, at_once in ((cheapness, False), (relief, False), (relief, True)):
             if at_once and (NOT_NOW in decision.rejections or self.left.until is None):
                 break  # it is known whether waiting for the rates helps
             beyond = mask_of(state, self.beyond(rows, preference, at_once=at_once))
@@ -145,10 +150,9 @@ class LimitsNow:
     # The rates.
 
     def beyond_rates(self, count: int, candidate: Rows, victims: Rows) -> NDArray[np.int8]:
-        """0 for those of so many candidates that are within the rates, else why they are rejected.
+        """0 for candidates, of so many, within the rates, else why they are rejected.
 
-        So the preemptor gets the best one within them. Victims, each of a `candidate`, that leave anyway do
-        not count.
+        Victims, each of a `candidate`, count if they do not leave anyway.
         """
         codes = np.zeros(count, np.int8)
         asked = ~self._state.snapshot.pods.terminating[victims]
@@ -174,8 +178,9 @@ class LimitsNow:
     def beyond(self, rows: Rows, preference: Floats, *, at_once: bool = False, together: bool = False) -> Rows:
         """Of these pods those that stay if as many go of each node as the rates leave now.
 
-        The preferred go first. With `at_once` as many go as the rates ever allow. With `together` they go
-        of all nodes together, whatever `perCluster` says: others would be no fewer.
+        The preferred go first. With `at_once` as many go as the rates ever allow. With
+        `together` they go of all nodes together, whatever `perCluster` says: others would
+        be no fewer.
         """
         pods = self._state.snapshot.pods
         rows = rows[np.argsort(-preference, kind="stable")]
@@ -195,13 +200,15 @@ class LimitsNow:
 
         Pods of one owner and identity are alike.
         """
-        pods, codes = self._state.snapshot.pods, {name: code for code, name in NEVER.items()}
+        pods = self._state.snapshot.pods
+        codes = {name: code for code, name in NEVER.items()}
         alike = pods.owner[rows].astype(np.int64) << 32 | pods.identity[rows]
         by_kind: dict[str, NDArray[Any]] = {"node": pods.node[rows], "cluster": np.zeros_like(rows)}
         for field, kind, rate in rates_of(self.limits):
             ids, id_of = np.unique(by_kind.get(kind, alike), return_inverse=True)
             names = [self._name(kind, id_) for id_ in ids.tolist()]
-            numbers, known = {name: number for number, name in enumerate(names)}, self.left.left[field]
+            numbers = {name: number for number, name in enumerate(names)}
+            known = self.left.left[field]
             group = np.array([-1 if name is None else numbers[name] for name in names], np.intp)
             left = np.array([known.get(name or "", rate.evictions) for name in names], np.int64)
             yield codes[field], rate, group[id_of], left[id_of]
@@ -211,7 +218,8 @@ class LimitsNow:
         pods = self._state.snapshot.pods
         if kind in ("node", "cluster"):
             return pods.nodes.names[id_] if kind == "node" else ""
-        owner, identity = pods.owners.values[id_ >> 32], pods.identities.values[id_ & 0xFFFFFFFF]
+        owner = pods.owners.values[id_ >> 32]
+        identity = pods.identities.values[id_ & 0xFFFFFFFF]
         assert owner
         assert identity
         if kind == "owner":
@@ -228,7 +236,8 @@ def _places(of: Rows, group: Rows) -> Rows:
     order = np.argsort(both, kind="stable")
     firsts = np.flatnonzero(np.diff(both[order], prepend=-1))
     places = np.empty(len(both), np.intp)
-    places[order] = np.arange(len(both)) - np.repeat(firsts, np.diff(np.append(firsts, len(both))))
+    sizes = np.diff(np.append(firsts, len(both)))
+    places[order] = np.arange(len(both)) - np.repeat(firsts, sizes)
     return places
 
 
@@ -248,7 +257,7 @@ def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask)
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
     """Which budget keeps one of these victims, if all are to go; empty if none does.
 
-    The Eviction API counts every budget, whatever the policy says of choosing victims (docs/semantics.md D4).
+    The Eviction API counts every budget, however victims are chosen (docs/semantics.md D4).
     """
     evicts = policy.eviction is EvictionMode.EVICT
     if not (evicts or policy.budgets is BudgetMode.STRICT) or not state.budgets.items():

@@ -1,8 +1,9 @@
 """What comes of an evaluation of a preemptor: it fits, waits, evicts, asks, or nothing helps.
 
-In a full cluster thousands of preemptors wait for the same. A decision depends on what a pod asks for,
-not on its name: a verdict is one on all pods of a shape. It holds until something happens that could help,
-and then for the back-off of the pod that was tried. So a shape costs as many decisions as one pod.
+In a full cluster thousands of preemptors wait for the same. A decision depends on what a
+pod asks for, not on its name: a verdict is one on all pods of a shape. It holds until
+something that could help happens, and for the back-off of the pod that was tried. So a
+shape costs as many decisions as one pod.
 """
 
 from __future__ import annotations
@@ -85,13 +86,13 @@ class Unschedulable(Struct, frozen=True):
     limited: bool = False
     due: float | None = None
     change: str = ""
-    """What happens then, and at what time of day, for people."""
+    """What happens then, and when, for people."""
     behind: bool = False
     """Whether waiting pods of higher priority keep it from a plan."""
 
     @property
     def result(self) -> str:
-        """`limited` if the policy's limits leave out what might have helped."""
+        """`limited` if the policy's limits leave out what might help."""
         return "limited" if self.limited else "unschedulable"
 
     @property
@@ -104,8 +105,8 @@ class Unschedulable(Struct, frozen=True):
 class Members(NamedTuple):
     """The pods that are placed together: mostly one. Of a gang those without a node, and its `key`.
 
-    The policy may place those that are `ready`; the `gated` are held back. Plans under way have nominated
-    others to the nodes `secured`.
+    The policy may place those that are `ready`; the `gated` are held back. Plans under way
+    have nominated others to the nodes `secured`.
     """
 
     ready: tuple[Pod, ...]
@@ -117,8 +118,8 @@ class Members(NamedTuple):
 class Promised(NamedTuple):
     """What plans under way mean for other decisions.
 
-    The `planned` count as leaving, although a plan has yet to ask them. `held` are, by node, preemptors of
-    lower priority for which pods were evicted.
+    The `planned` count as leaving, although a plan has yet to ask them. `held` are, by
+    node, preemptors of lower priority for which pods were evicted.
     """
 
     planned: Collection[str] = ()

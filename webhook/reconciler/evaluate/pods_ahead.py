@@ -1,14 +1,15 @@
 """Who else comes to a candidate: kube-scheduler places pods of higher priority first (docs/semantics.md D11).
 
-A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what
-is emptied as soon as it fits. So the preemptor has to fit beside all that come when its victims are gone,
-in three states: with pods that leave anyway, without them, and with victims that another plan has yet to
-ask. It does not fit beside a pod that takes its host port or its claim for one pod alone, or that
-anti-affinity keeps from it.
+A nomination keeps room from pods of equal and lower priority. A waiting pod of higher
+priority takes what is emptied if it fits there. So the preemptor has to fit beside all that
+come when its victims are gone, in three states: with pods that leave anyway, without them,
+and with victims that another plan has yet to ask. It shares no node with a pod that takes
+its host port, or its claim for one pod alone, or that anti-affinity keeps from it.
 
-A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). While
-some are missing the preemptor gets none, and who wants less takes what is free: a waiting pod of any
-priority and scheduler, or one that a controller puts in a victim's place (docs/kubernetes-behaviour.md K43).
+A nomination reserves no devices, and they come free claim by claim
+(docs/reconciler.md#devices). Until it can have all, the preemptor gets none, and who wants
+less takes what is free: a waiting pod of any priority and scheduler, or one in a victim's
+place (docs/kubernetes-behaviour.md K43).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ from webhook.reconciler.evaluate.evaluator import (
     free_without,
     mask_of,
     needed_by,
+    on_node,
     share_no_node,
 )
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Promised
@@ -65,24 +66,16 @@ _DEVICE_GROUPS = 16
 """Groups of other pods that wait for devices that are looked at."""
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 """Controllers that replace a pod as it leaves or is gone. A Job waits ten seconds."""
-
-
-class Coming(NamedTuple):
-    """Pods alike, an example and what it needs; by candidate how many come and are nominated."""
-
-    alike: list[Pod]
-    example: PodInfo
-    need: Ints
-    number: Ints
-    there: Ints
+_Coming = tuple[list[Pod], PodInfo, Ints, Ints, Ints]
+"""Pods alike, one compiled, what it needs; how many come and are nominated, by candidate."""
 
 
 @dataclass(eq=False)
 class PodsAhead:
     """Whether candidates are left to the preemptor and pods beside it (`CandidateFilter`).
 
-    Those of lower priority keep room made for them (`Promised.held`). The victims of a `plan` (id) go
-    together. The `others` of its gang take nothing from it.
+    Those of lower priority keep room made for them (`Promised.held`). The victims of a
+    `plan` (id) go together. The `others` of its gang take nothing from it.
     """
 
     evaluator: Evaluator
@@ -104,7 +97,7 @@ class PodsAhead:
         self._fitting: dict[str, Rows | None] = {}
         """What `_nodes_for` says, by uid."""
         self._needed: dict[str, DeviceFilter | None] = {}
-        """What pods need of devices, by their uid."""
+        """What pods need of devices, by uid."""
 
     @cached_property
     def _own(self) -> list[tuple[PodInfo, Ints]]:
@@ -115,14 +108,15 @@ class PodsAhead:
         """The nodes of these pods that others take once all are gone, held room aside."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         victims = victims[np.argsort(pods.node[victims], kind="stable")]
-        nodes, nobody = pods.node[victims].astype(np.intp), np.zeros(len(victims), np.bool_)
+        nodes = pods.node[victims].astype(np.intp)
+        nobody = np.zeros(len(victims), np.bool_)
         candidates = Candidates.on_nodes(snapshot, nodes, victims, nobody)
         return set(candidates.names(np.flatnonzero(self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
-        """Why a node is not left to the preemptors once its victims are gone; empty if it is.
+        """Why a node is not left to the preemptors without these victims; empty if it is.
 
-        If nobody `evicts` them, room held there does not count, nor who takes a part of the devices.
+        If nobody `evicts` them, neither room held there counts nor who takes a part of the devices.
         """
         if not len(victims) and not evicts:
             return ""
@@ -131,17 +125,18 @@ class PodsAhead:
         candidate = Candidates(self._snapshot, *here, victims, nobody, first, nobody.astype(np.intp))
         if (self(candidate) if evicts else self._lost(candidate)).any():
             return self.blocking
-        takers = (self.takes_devices(pod, node, victims, evicts=evicts) for pod in self._pods)
-        return next(filter(None, takers), "")
+        for pod in self._pods:
+            if why := self.takes_devices(pod, node, victims, evicts=evicts):
+                return why
+        return ""
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate that is left to the preemptor, else AHEAD."""
+        """0 for candidates left to the preemptor, else AHEAD."""
         snapshot, lost = self._snapshot, self._lost(candidates)
-        for node, held in self.promised.held.items():
+        for node, lower in self.promised.held.items():
             # Those of lower priority for whom pods went keep their room beside it.
-            lower = [pod for pod in held if key_of(pod) not in self._served]
             there = np.isin(candidates.nodes, snapshot.nodes.rows_of((node,)))
-            if not lower or not there.any():
+            if not there.any():
                 continue
             here, last = candidates.only(there), min(lower, key=priority_of)
             both = PodsAhead(self.evaluator, (last, *self._pods), self.at, plan=self.plan)
@@ -150,7 +145,7 @@ class PodsAhead:
             if apart or both._lost(here, crowded=True).any():
                 lost |= there
                 self.blocking = self.blocking or _kept_for(last)
-        return np.where(lost, AHEAD, 0).astype(np.int8)
+        return lost * np.int8(AHEAD)
 
     def _lost(self, candidates: Candidates, *, crowded: bool = False) -> Mask:
         """Which candidates others take; if `crowded`, also those without room beside nominees.
@@ -182,12 +177,13 @@ class PodsAhead:
                     self.blocking = _kept_for(example.pod)
         return lost
 
-    def _come(self, candidates: Candidates, free: Ints, gone: Rows, order: int) -> Iterator[Coming]:
+    def _come(self, candidates: Candidates, free: Ints, gone: Rows, order: int) -> Iterator[_Coming]:
         """Who comes before the preemptor if so much is `free`; of a gang only all together.
 
-        The most important come first, by an `order` of -1 last. The victims and the pods in the rows `gone`
-        have left. Victims on other nodes have for all candidates: they may stand in the way of these, too.
-        Of those that are placed together more important ones come before them.
+        The most important come first, by an `order` of -1 last. The victims and the pods in
+        the rows `gone` have left. Victims on other nodes have left all candidates: they may
+        stand in the way of these, too. Of those that are placed together more important
+        ones come before them.
         """
         snapshot, room, state = self._snapshot, free.copy(), self._state
         elsewhere = candidates.pods[~candidates.here() & (candidates.group == 0)]
@@ -218,7 +214,7 @@ class PodsAhead:
             if count.any() and self._nodes_for(example) is None:
                 count *= 0
             room -= need[:, None] * count
-            yield Coming(alike, pod, need, count, there)
+            yield alike, pod, need, count, there
 
     def _fits(self, pod: PodInfo, candidates: Candidates, gone: Rows) -> Mask:
         """On which candidates a pod fits without the victims and the rows `gone`."""
@@ -275,57 +271,58 @@ class PodsAhead:
         When the victims are gone pods of lower priority get what they wait for, then pods in front.
         """
         snapshot, own = self._snapshot, self._device_needs(pod)
-        pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
-        leaving = pods.leaving()
-        rows = np.union1d(victims, leaving[pods.node[leaving] == node])
+        pods, claims = snapshot.pods, snapshot.device_claims
+        node = snapshot.nodes.find(host)
+        rows = np.union1d(victims, on_node(snapshot, pods.leaving(), host))
         if node is None or own is None or not len(rows):
             return ""
-        left, nobody = [pods.uids[row] for row in rows.tolist()], np.zeros(len(rows), np.bool_)
+        uids = {pods.uids[row] for row in rows.tolist()}
+        nobody = np.zeros(len(rows), np.bool_)
         candidate = Candidates.on_nodes(snapshot, np.full(len(rows), node), rows, nobody)
         # 1. What is held for those of lower priority, and what those in front take.
-        lower = [low for low in self.promised.held.get(host, ()) if key_of(low) not in self._served]
+        lower = self.promised.held.get(host, ())
         held = {device for low in lower for device in claims.planned_for(low.metadata.uid)}
         free = free_without(candidate)
         for order in (1, -1):
-            gone, settled, taken = set(left), set[str](), set(held)
-            last = lower[0] if held else None
+            gone, settled, taken = set(uids), set[str](), set(held)
+            taker = lower[0] if held else None
             for alike, _, _, number, _ in self._come(candidate, free, NO_PODS, order):
-                example = min(alike, key=lambda other: bool(claims.planned_for(other.metadata.uid)))
+                example = min(alike, key=lambda pod: bool(claims.planned_for(pod.metadata.uid)))
                 if not number[0] or not (needs := self._device_needs(example)):
                     continue
                 gone |= {other.metadata.uid for other in alike}
                 for _ in range(int(number[0])):
                     if not (devices := needs.allocation(node, gone, taken, settled)):
                         break
-                    taken, last = taken.union(devices), example
+                    taken, taker = taken.union(devices), example
                     settled |= device_claims_of(example, made=False)
-            if last is not None and own.allocation(node, gone, taken, settled) is None:
-                return _kept_for(last)
+            if taker and own.allocation(node, gone, taken, settled) is None:
+                return _kept_for(taker)
         # 2. What others take while a holder is left. A nomination keeps all other room.
-        holders = [uid for uid in left if claims.used_by(uid)]
+        holders = [row for row in rows.tolist() if claims.used_by(pods.uids[row])]
         if not evicts or len(holders) < 2:
             return ""
-        last_of_all = [uid for uid in holders if own.allocation(node, {*left} - {uid}) is None]
+        last = [row for row in holders if own.allocation(node, uids - {pods.uids[row]}) is None]
         beside = free[:, 0] - needed_by(snapshot, compile_pod(pod))
-        for who, part in self._take_parts(candidate, last_of_all, beside) if last_of_all else ():
+        for who, part in self._take_parts(candidate, last, beside) if last else ():
             if own.allocation(node, gone, taken.union(part), settled) is None:
                 return f"devices come free one by one, and {who} would take a part of them first"
         return ""
 
     def _take_parts(
-        self, candidate: Candidates, last: Sequence[str], beside: Ints
+        self, candidate: Candidates, last: Sequence[int], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one of these (uids) is left, and so much free `beside` it.
+        """Who takes which devices while one of these (rows) is left, and so much free `beside` it.
 
-        Of each group a pod counts for which no plan holds devices, and at which its scheduler looks.
+        Of each group a pod counts for which no plan holds any, and at which its scheduler looks.
         """
         snapshot, node = self._snapshot, int(candidate.nodes[0])
         pods, claims = snapshot.pods, snapshot.device_claims
-        rows = {pods.uids[row]: row for row in candidate.pods.tolist()}
-        for uid in last:
-            owner, used = pods.owners.values[pods.owner[rows[uid]]], pods.amounts[:, rows[uid]]
+        uids = {pods.uids[row] for row in candidate.pods.tolist()}
+        for row in last:
+            owner, used = pods.owners.values[pods.owner[row]], pods.amounts[:, row]
             if owner and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():
-                keys = claims.used_by(uid)
+                keys = claims.used_by(pods.uids[row])
                 devices = [device for key in keys for device in devices_of(claims.claims[key])]
                 yield f"the pod that {owner.kind} {owner.name} puts in place of a victim", devices
         counted = self._served.union(*(group.pods for group in self.groups))
@@ -340,8 +337,9 @@ class PodsAhead:
             has_room = (needed_by(snapshot, compile_pod(example)) <= beside).all()
             host = snapshot.nodes.names[node]
             if has_room and fits_on(snapshot, example, host, without=candidate.pods):
-                parts = (needs.allocation(node, rows.keys() - {uid}) for uid in last)
-                yield from ((waiting_text(example), part) for part in parts if part)
+                for row in last:
+                    if part := needs.allocation(node, uids - {pods.uids[row]}):
+                        yield _waiting(example), part
 
     def _device_needs(self, pod: Pod) -> DeviceFilter | None:
         """What the pod needs of devices; None if it needs none, or nobody can tell."""
@@ -358,27 +356,25 @@ class PodsAhead:
 def taken_by(
     evaluator: Evaluator, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plan: str, at: Now
 ) -> str:
-    """Why a node is not left to the pod once the victims of its `plan` (id) are gone; else empty.
+    """Why a node is not left to the pod once its `plan` (id) is done; empty if it is.
 
     Pods that leave anyway are gone then, too, if the plan counts on them.
     """
     ahead, snapshot = PodsAhead(evaluator, (pod,), at, plan=plan), evaluator.state.snapshot
-    row, on = snapshot.nodes.find(node), snapshot.pods.node
-    there = victims[on[victims] == row]
+    there = on_node(snapshot, victims, node)
     if not len(there) or not ahead.groups:
         return ""
     soon = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
-    leaving = np.setdiff1d(soon, there)
-    leaving = leaving[on[leaving] == row]
+    leaving = on_node(snapshot, np.setdiff1d(soon, there), node)
     needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
     return ahead.taker(node, np.append(there, needed), evicts=False)
 
 
-def waiting_text(pod: Pod) -> str:
+def _waiting(pod: Pod) -> str:
     """A pod that waits, for people."""
     return f"{key_of(pod)} of priority {priority_of(pod)}, which waits,"
 
 
 def _kept_for(pod: Pod) -> str:
     """Why room is not left to a preemptor, for people."""
-    return f"it is kept for {waiting_text(pod)} too"
+    return f"it is kept for {_waiting(pod)} too"
