@@ -1,10 +1,10 @@
 """Disruption budgets, which pods each covers, and how many more it lets go (docs/semantics.md D4).
 
-Coverage is kept per distinct namespace and labels, as a column over the pods' identities. kube-scheduler and the API
-server differ: to the scheduler an empty selector and a pod without labels mean no budget, to the API server an empty
-selector means every pod of the namespace. `strict` asks what the API server would let go, otherwise what kube-scheduler
-reckons with. A terminating pod uses no budget to the API server, and to kube-scheduler one that `status.disruptedPods`
-names: that may be a new pod of its name, for which the server grants another disruption (`checkAndDecrement`).
+Coverage is a column over the pods' identities. `strict` asks what the API server would let go, otherwise what
+kube-scheduler reckons with. The two differ: to the scheduler an empty selector and a pod without labels mean no
+budget, to the API server an empty selector means every pod of the namespace. To the API server a terminating pod
+uses no budget. To kube-scheduler that is a pod which `status.disruptedPods` names: it may be a new pod of that
+name, for which the server grants another disruption (`checkAndDecrement`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from webhook.preemption.snapshot.pods import Pods
 class Budget(NamedTuple):
     """A budget as the decision needs it; a selector that cannot be parsed selects nothing.
 
-    `stale` is one whose status is older than its spec: the API server lets no pod go by it until the two agree.
-    `lenient` is one that does not keep the Eviction API from taking pods that are not ready (`is_lenient`).
+    It is `stale` while its status is older than its spec: the API server lets no pod go then. A `lenient` one
+    lets the Eviction API take pods that are not ready (`is_lenient`).
     """
 
     namespace: str
@@ -47,25 +47,27 @@ class Budget(NamedTuple):
 
     @property
     def is_used(self) -> bool:
-        """Whether pods have used it already, which its status names."""
+        """Whether its status names pods that have used it."""
         return bool(self.disrupted)
 
     @property
     def is_plain(self) -> bool:
         """Whether kube-scheduler counts by it: no empty selector (`filterPodsWithPDBViolation`)."""
-        return self.selector is not None and bool(self.selector.match_labels or self.selector.match_expressions)
+        selector = self.selector
+        return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
 
 def is_lenient(budget: PodDisruptionBudget) -> bool:
-    """Whether the Eviction API takes pods that are not ready past the budget, without spending a disruption of it."""
+    """Whether the Eviction API takes pods that are not ready without spending a disruption of the budget."""
     status = budget.status
     always = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return always or status.current_healthy >= status.desired_healthy > 0
 
 
 def _as_budget(budget: PodDisruptionBudget) -> Budget:
-    """What the decision needs of a budget. Raises ClusterError for a number that is no int32."""
+    """What the decision needs. Raises ClusterError for a number that is no int32."""
     meta, selector, status = budget.metadata, budget.spec.selector, budget.status
+    place = f"poddisruptionbudget {key_of(budget)}"
     try:
         selects = label_matcher(selector)
     except SelectorError:
@@ -73,7 +75,7 @@ def _as_budget(budget: PodDisruptionBudget) -> Budget:
     return Budget(
         namespace=meta.namespace,
         name=meta.name,
-        allowed=int32(status.disruptions_allowed, f"poddisruptionbudget {key_of(budget)}: status.disruptionsAllowed"),
+        allowed=int32(status.disruptions_allowed, f"{place}: status.disruptionsAllowed"),
         stale=(status.observed_generation or 0) < (meta.generation or 0),
         lenient=is_lenient(budget),
         disrupted=frozenset(status.disrupted_pods or ()),
@@ -83,12 +85,7 @@ def _as_budget(budget: PodDisruptionBudget) -> Budget:
 
 
 class DisruptionBudgets:
-    """All budgets, numbered in the order in which they came, and which of them cover a pod.
-
-    What covers an identity is a row of `_sets`, which a pod without labels has only to the API server.
-    """
-
-    _by_namespace: dict[str, dict[str, int]] | None
+    """All budgets, numbered in the order in which they came, and which of them cover a pod."""
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
@@ -99,7 +96,7 @@ class DisruptionBudgets:
         return len(self._budgets)
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or update a budget; numbers cost little. Raises ClusterError if one is no int32."""
+        """Add or update a budget. Raises ClusterError for a number that is no int32."""
         key, after = key_of(budget), _as_budget(budget)
         before = self._budgets.get(key)
         self._budgets[key] = after
@@ -113,23 +110,22 @@ class DisruptionBudgets:
             self._look_again()
 
     def covering(self, namespace: str, labels: Labels) -> dict[str, int]:
-        """The budgets, `namespace/name`, that cover such a pod to the Eviction API, numbered."""
-        if self._by_namespace is None:
-            self._by_namespace = {}
+        """The budgets, `namespace/name`, that cover such a pod to the Eviction API, with their numbers."""
+        if not self._by_namespace:
             for number, (key, budget) in enumerate(self._budgets.items()):
                 self._by_namespace.setdefault(budget.namespace, {})[key] = number
         known = self._by_namespace.get(namespace, {})
         return {key: number for key, number in known.items() if self._budgets[key].selects(labels)}
 
-    def of(self, row: int, *, strict: bool) -> list[Budget]:
-        """The budgets that the pod in this row uses when it goes."""
-        budgets = list(self._budgets.values())
-        return [budgets[number] for number in self._uses(np.array([row]), strict=strict)[1].tolist()]
+    def of(self, row: int) -> list[Budget]:
+        """The budgets that the pod in this row uses to the API server when it goes."""
+        budgets, (_, numbers) = list(self._budgets.values()), self._uses(np.array([row]), strict=True)
+        return [budgets[number] for number in numbers.tolist()]
 
     def unguarded(self, rows: Rows) -> Mask:
         """Which of the pods the Eviction API lets go whatever budgets have left (`canIgnorePDB`).
 
-        Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
+        Those that are starting, and those that are not ready if one budget covers them, and is lenient.
         """
         health = self._pods.health.take(rows)
         sets, members = self._coverage[True].column(), self._members()
@@ -144,8 +140,8 @@ class DisruptionBudgets:
     def refused(self, rows: Rows, *, strict: bool, evicts: bool, gone: Rows | None = None) -> tuple[Rows, Rows]:
         """Which pods no eviction can take now: for a budget that lets nobody go, for several.
 
-        The first are looked for if budgets are `strict`, as they are once the pods in the rows `gone` went, the second
-        if pods go by the Eviction API (`evicts`): it lets no pod go that more than one budget covers.
+        The first are looked for if budgets are `strict`, as they are once the pods in the rows `gone` went.
+        The second if pods go by the Eviction API (`evicts`): it lets no pod go that several budgets cover.
         """
         exhausted = several = rows[:0]
         if not self._budgets:
@@ -172,15 +168,15 @@ class DisruptionBudgets:
     ) -> Mask:
         """Which of these pods (rows, 0 for none) go beyond a budget, counted by group, else node by node.
 
-        Along the last axis are the nodes, their pods in order of importance along the others. Kubernetes counts from
-        the most important pod (`filterPodsWithPDBViolation`); counting from the least important one, `from_end`, gives
-        the budget to those who should go first. If pods go by the Eviction API (`evicts`), those it lets go anyway
-        violate nothing.
+        The last axis is the nodes; along the others are their pods in order of importance. Kubernetes counts from
+        the most important pod (`filterPodsWithPDBViolation`). Counting from the least important one, `from_end`,
+        gives the budget to those who should go first. If pods go by the Eviction API (`evicts`), those that it
+        lets go anyway violate nothing.
         """
         result = np.zeros(rows.shape, np.bool_)
         if not self._budgets:
             return result
-        strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
+        strict = strict or evicts  # the Eviction API counts what it would grant, whatever the policy says
         at, numbers = self._uses(rows.ravel(), strict=strict, evicts=evicts)
         left = self._column("granted" if strict else "allowed")[numbers]
         result.ravel()[at.compress(left <= 0)] = True
@@ -194,38 +190,41 @@ class DisruptionBudgets:
     def _look_again(self) -> None:
         """A budget came, went, or selects others: coverage is worked out when it is asked for."""
         self._columns: dict[str, Ints] = {}
-        self._set_of: dict[tuple[int, ...], int] = {(): 0}
-        self._matrix: Ints = np.full((1, 0), -1, np.int64)
-        self._by_namespace = None
-
-        def set_of(identity: Identity, *, strict: bool) -> int:
-            covering = self.covering(identity.namespace, identity.labels)
-            mine = [number for key, number in covering.items() if strict or self._budgets[key].is_plain]
-            some = tuple(mine if strict or identity.labels else ())
-            return self._set_of.setdefault(some, len(self._set_of))
-
+        self._sets: dict[tuple[int, ...], int] = {(): 0}
+        self._matrix: Ints = np.zeros((0, 0), np.int64)
+        self._by_namespace: dict[str, dict[str, int]] = {}
         self._coverage = {
-            strict: Table(self._pods.identities, np.int32, partial(set_of, strict=strict)) for strict in (False, True)
+            strict: Table(self._pods.identities, np.int32, partial(self._set_of, strict=strict))
+            for strict in (False, True)
         }
+
+    def _set_of(self, identity: Identity, *, strict: bool) -> int:
+        """The number of the set of budgets that cover such pods."""
+        covering = self.covering(identity.namespace, identity.labels)
+        numbers = tuple(covering.values())
+        if not strict:
+            plain = (number for key, number in covering.items() if self._budgets[key].is_plain)
+            numbers = tuple(plain) if identity.labels else ()
+        return self._sets.setdefault(numbers, len(self._sets))
 
     def _column(self, field: str) -> Ints:
         """A number or a truth of every budget."""
         if field not in self._columns:
-            self._columns[field] = np.array([getattr(row, field) for row in self._budgets.values()], np.int64)
+            values = [getattr(budget, field) for budget in self._budgets.values()]
+            self._columns[field] = np.array(values, np.int64)
         return self._columns[field]
 
     def _members(self) -> Ints:
         """The sets as rows of a matrix, -1 for no more budgets, as of the last look at coverage."""
-        if len(self._matrix) != len(self._set_of):
-            width = max(map(len, self._set_of))
-            rows = [[*mine, *[-1] * (width - len(mine))] for mine in self._set_of]
-            self._matrix = np.array(rows, np.int64).reshape(len(rows), width)
+        if len(self._matrix) != len(self._sets):
+            width = max(map(len, self._sets))
+            self._matrix = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self._sets], np.int64)
         return self._matrix
 
     def _uses(self, rows: Rows, *, strict: bool, evicts: bool = False) -> tuple[Rows, Ints]:
         """Every (position in `rows`, number of a budget that the pod would use), by position.
 
-        Without pods that the Eviction API lets go anyway if they go by that (`evicts`).
+        If pods go by the Eviction API (`evicts`), without those that it lets go anyway.
         """
         sets = self._coverage[strict].column().take(self._pods.identity.take(rows))
         at = np.flatnonzero(sets)

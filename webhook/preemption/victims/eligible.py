@@ -160,10 +160,10 @@ class PotentialVictims(NamedTuple):
             case Exclusion.EXCLUDED:
                 return "exclusion", _EXCLUDED
             case Exclusion.SEVERAL_BUDGETS:
-                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
+                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row))
                 return "budget", f"the Eviction API lets no pod go that several budgets cover: {names}"
             case Exclusion.BUDGET:
-                budgets = self.snapshot.budgets.of(row, strict=True)
+                budgets = self.snapshot.budgets.of(row)
                 if spent := ", ".join(budget.name for budget in budgets if budget.allowed <= 0):
                     return "budget", f"its disruption budget allows no more disruptions: {spent}"
                 stale = ", ".join(budget.name for budget in budgets if budget.stale)
