@@ -1,7 +1,7 @@
 """ResourceClaims: what is allocated and to whom, and which claims the removal of pods would free.
 
-A claim is freed when every one of its consumers is a pod that goes. kube-controller-manager takes the allocation back
-only if the claim has its finalizer (docs/kubernetes-behaviour.md K42).
+A claim is freed when all its consumers are pods that go. kube-controller-manager takes the allocation back only
+if the claim has its finalizer (docs/kubernetes-behaviour.md K42).
 """
 
 from __future__ import annotations
@@ -41,23 +41,18 @@ class ClaimIndex:
         self.holders: dict[DeviceId, set[str]] = {}
         """By device, the claims that hold it for themselves."""
         self.shares: dict[DeviceId, dict[str, list[Consumption | None]]] = {}
-        """By device and claim, the shares that the claim has of it: what each consumes, None if that is not said."""
+        """By device and claim, what each share that the claim has consumes; None if that is not said."""
         self.planned: dict[str, ClaimConsumer] = {}
-        """By their keys, the claims that stand for devices which a plan holds, and the pod that it holds them for."""
+        """By the key of a claim that stands for devices held by a plan, the pod that they are held for."""
         self.extended: dict[str, str] = {}
         """By the uid of a pod, the claim that was made for its extended resources."""
         self._by_consumer: dict[str, set[str]] = {}
 
     def put(self, claim: ResourceClaim) -> None:
-        """Add or update a claim. Raises ClusterError for a capacity that is not a quantity, and changes nothing."""
-        key = key_of(claim)
-        results = _results(claim)
+        """Add or update a claim. Raises ClusterError for a capacity that is no quantity, and changes nothing."""
+        key, results, devices = key_of(claim), _results(claim), devices_of(claim)
         try:
-            consumptions = [result.consumed_capacity for result in results]
-            shares = [
-                None if some is None else {name: nanos(amount) for name, amount in some.items()}
-                for some in consumptions
-            ]
+            consumptions = [_consumption(result) for result in results]
         except QuantityError as error:
             raise ClusterError(f"resourceclaim {key}: status.allocation: consumedCapacity: {error}") from error
         affected = self._drop(key)
@@ -66,18 +61,16 @@ class ClaimIndex:
             self._by_consumer.setdefault(consumer.uid, set()).add(key)
         for uid in _extended_for(claim):
             self.extended[uid] = key
-        for device, result, consumed in zip(devices_of(claim), results, shares, strict=True):
+        for device, result, consumption in zip(devices, results, consumptions, strict=True):
             if result.share_id is None:
                 self.holders.setdefault(device, set()).add(key)
             else:
-                self.shares.setdefault(device, {}).setdefault(key, []).append(consumed)
-        self.refresh(affected.union(devices_of(claim)))
+                self.shares.setdefault(device, {}).setdefault(key, []).append(consumption)
+        self.refresh(affected.union(devices))
 
     def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
         """Count the devices as taken by a pod that waits for them, as by a claim of it."""
-        results = [
-            DeviceRequestResult(driver=device.driver, pool=device.pool, device=device.device) for device in devices
-        ]
+        results = [DeviceRequestResult(**device._asdict()) for device in devices]
         # No claim has such a name
         meta = ObjectMeta(namespace=namespace, name=f"plan {plan}", finalizers=[_FINALIZER])
         status = ResourceClaimStatus(AllocationResult(DeviceAllocation(results)), [pod])
@@ -93,13 +86,15 @@ class ClaimIndex:
         return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
-        """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""
+        """The pods, uid and row, for which devices are held that this one may take: itself and lower priorities.
+
+        The row is 0 for a pod that is not known.
+        """
         yielding = []
         for key, pod in self.planned.items():
-            row = self._pods.find(key.partition("/")[0], pod.name) or 0
-            known = row > 0 and self._pods.uids[row] == pod.uid
-            if pod.uid == uid or (known and self._pods.priority[row] < priority):
-                yielding.append((pod.uid, row if known else 0))
+            row = self._row_of(key.partition("/")[0], pod)
+            if pod.uid == uid or (row and self._pods.priority[row] < priority):
+                yielding.append((pod.uid, row))
         return yielding
 
     def planned_for(self, uid: str) -> list[DeviceId]:
@@ -111,15 +106,15 @@ class ClaimIndex:
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:
         """By claim, not of this pod, those of the devices that it keeps once those `going` have left; in order."""
-        freed, held = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
+        freed, kept = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
         for device in devices:
             for key in self.users(device) - freed - self.planned.keys():
-                held.setdefault(key, []).append(device)
-        return sorted(held.items())
+                kept.setdefault(key, []).append(device)
+        return sorted(kept.items())
 
     def is_binding(self, uid: str) -> bool:
         """Whether a claim is reserved or was made for the pod: its scheduler is binding it."""
-        return uid in self.extended or any(key not in self.planned for key in self._by_consumer.get(uid, ()))
+        return uid in self.extended or bool(self.used_by(uid))
 
     def used_by(self, uid: str) -> frozenset[str]:
         """The claims that the pod with this uid uses."""
@@ -138,12 +133,11 @@ class ClaimIndex:
     def refresh(self, devices: Iterable[DeviceId]) -> None:
         """Set again who holds these devices."""
         for device in devices:
-            keys = self.holders.get(device, ())
-            holder = 0
-            if len(keys) == 1:
-                (key,) = keys
-                holder = self._sole_pod(self.claims[key])
-            self._devices.set_holder(device, len(keys), SEVERAL if len(keys) > 1 else holder)
+            claims = [self.claims[key] for key in self.holders.get(device, ())]
+            holder = SEVERAL if claims else 0
+            if len(claims) == 1:
+                holder = self._sole_pod(claims[0])
+            self._devices.set_holder(device, len(claims), holder)
 
     def users(self, device: DeviceId) -> set[str]:
         """The claims that hold the device, or a share of it."""
@@ -156,25 +150,20 @@ class ClaimIndex:
     def freed_without(self, uids: Collection[str]) -> frozenset[str]:
         """The allocated claims that are freed when the pods with these uids are gone."""
         keys = {key for uid in uids for key in self._by_consumer.get(uid, ())}
-        return frozenset(key for key in keys if self._is_freed(self.claims[key], uids))
-
-    def _is_freed(self, claim: ResourceClaim, uids: Collection[str]) -> bool:
-        consumers = claim.status.reserved_for or ()
-        if claim.status.allocation is None or not consumers or _FINALIZER not in (claim.metadata.finalizers or ()):
-            return False
-        return all(
-            consumer.resource == "pods" and not consumer.api_group and consumer.uid in uids for consumer in consumers
-        )
+        return frozenset(key for key in keys if _is_freed(self.claims[key], uids))
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
-        """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
+        """The row of the pod whose removal frees the claim, 0 for none, SEVERAL if more than one has to go."""
         consumers = claim.status.reserved_for or ()
-        if not self._is_freed(claim, {consumer.uid for consumer in consumers}):
-            return 0
-        rows = [self._pods.find(claim.metadata.namespace, consumer.name) or 0 for consumer in consumers]
-        if any(not row or self._pods.uids[row] != consumer.uid for row, consumer in zip(rows, consumers, strict=True)):
+        rows = [self._row_of(claim.metadata.namespace, consumer) for consumer in consumers]
+        if not all(rows) or not _is_freed(claim, {consumer.uid for consumer in consumers}):
             return 0
         return rows[0] if len(rows) == 1 else SEVERAL
+
+    def _row_of(self, namespace: str, pod: ClaimConsumer) -> int:
+        """The row of the pod, 0 if it is not known."""
+        row = self._pods.find(namespace, pod.name) or 0
+        return row if self._pods.uids[row] == pod.uid else 0
 
     def _drop(self, key: str) -> set[DeviceId]:
         """Take a claim out; returns the devices that it held."""
@@ -201,11 +190,28 @@ def devices_of(claim: ResourceClaim) -> list[DeviceId]:
 def _results(claim: ResourceClaim) -> list[DeviceRequestResult]:
     """What the claim holds; access for administration holds nothing."""
     allocation = claim.status.allocation
-    return [result for result in (allocation.devices.results or ()) if not result.admin_access] if allocation else []
+    results = allocation.devices.results if allocation else None
+    return [result for result in results or () if not result.admin_access]
+
+
+def _consumption(result: DeviceRequestResult) -> Consumption | None:
+    consumed = result.consumed_capacity
+    return None if consumed is None else {name: nanos(amount) for name, amount in consumed.items()}
+
+
+def _is_freed(claim: ResourceClaim, uids: Collection[str]) -> bool:
+    """Whether the claim is freed when the pods with these uids are gone."""
+    consumers = claim.status.reserved_for
+    if claim.status.allocation is None or not consumers or _FINALIZER not in (claim.metadata.finalizers or ()):
+        return False
+    return all(
+        consumer.resource == "pods" and not consumer.api_group and consumer.uid in uids for consumer in consumers
+    )
 
 
 def _extended_for(claim: ResourceClaim) -> list[str]:
     """The uids of the pods for whose extended resources the claim was made."""
-    if (claim.metadata.annotations or {}).get(_EXTENDED) != "true":
+    meta = claim.metadata
+    if (meta.annotations or {}).get(_EXTENDED) != "true":
         return []
-    return [owner.uid for owner in claim.metadata.owner_references or () if owner.controller]
+    return [owner.uid for owner in meta.owner_references or () if owner.controller]

@@ -1,8 +1,8 @@
 """Tables of columns with one row an object, and small ids for repeated values. Rows and ids are used again.
 
-A table declares its columns in its class. They are made, grow and are emptied by what is declared there. Thousands of
-pods share a few label sets, tolerations or port lists. Each distinct value gets an id; a `Table` evaluates a question
-once per id and keeps the answers as a numpy column, brought up to date when it is read.
+A table declares its columns in its class. They are made, grow and are emptied by what is declared there.
+Thousands of pods share a few label sets, tolerations or port lists. Each distinct value gets an id. A `Table`
+asks a question once per id, and keeps the answers as a numpy column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rows = NDArray[np.intp]
 
 
 def take_out(table: dict[K, Any], key: K, member: Any) -> None:
-    """Take a member out of the set or dict at this key, if there, and the key with the last."""
+    """Take a member out of the set or dict at this key, if there, and the key with the last one."""
     members = table.get(key)
     if members is None:
         return
@@ -61,15 +61,15 @@ class _Column(NamedTuple):
 
 
 def array(kind: type[S], absent: int = 0, *, lines: int = 0, kept: bool = False) -> NDArray[S]:
-    """Declare a column of numbers; `absent` is what it holds in a row that is not in use.
+    """Declare a column of numbers; rows that are not in use hold `absent`.
 
-    With `lines` a row has so many values, each in a line of its own. A column that is `kept` is not emptied with a row.
+    With `lines` a row has so many values, one in each line, 0 when unused. A `kept` column is not emptied with a row.
     """
     return cast("NDArray[S]", _Column(kind, absent, lines, kept))
 
 
 def listed(absent: V) -> list[V]:
-    """Declare a column that is a list; unused rows hold `absent`, which nobody may change."""
+    """Declare a column that is a list; unused rows hold `absent`, which nobody changes."""
     return cast("list[V]", _Column(None, absent))
 
 
@@ -81,7 +81,7 @@ def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
 
 
 class Columns:
-    """A table: `rows` have been given out, the arrays have room for `capacity`, and the lists are as long as `rows`."""
+    """A table: `rows` have been given out, which is how long lists are; arrays have room for `capacity`."""
 
     declarations: ClassVar[dict[str, _Column]]
 
@@ -118,12 +118,11 @@ class Columns:
         self._free.append(row)
 
     def fit(self, lines: int) -> None:
-        """Let the columns with lines have as many as this."""
+        """Give the columns with lines as many as this."""
         for name, declared in self.declarations.items():
             if declared.lines:
                 column = getattr(self, name)
-                more = np.full((lines - len(column), self.capacity), declared.absent, declared.kind)
-                setattr(self, name, np.vstack([column, more]))
+                setattr(self, name, np.pad(column, ((0, lines - len(column)), (0, 0))))
         self._note_columns()
 
     def _grow(self, size: int) -> None:
@@ -135,12 +134,14 @@ class Columns:
 
     def _note_columns(self) -> None:
         """Note what `new_row` appends to and `free` empties: looking up names is slow."""
-        self._lists = [(getattr(self, name), row.absent) for name, row in self.declarations.items() if row.kind is None]
-        self._emptied = [
-            (getattr(self, name) if kind is None else getattr(self, name).T, absent)
-            for name, (kind, absent, _, kept) in self.declarations.items()
-            if not kept
-        ]
+        self._lists: list[tuple[list[Any], Any]] = []
+        self._emptied: list[tuple[Any, Any]] = []
+        for name, (kind, absent, _, kept) in self.declarations.items():
+            column = getattr(self, name)
+            if kind is None:
+                self._lists.append((column, absent))
+            if not kept:
+                self._emptied.append((column if kind is None else column.T, absent))
 
 
 class ObjectTable(dict[str, V]):
@@ -179,57 +180,44 @@ class RowSet:
         return self._ascending
 
 
-class Interner(Generic[K, V]):
+class Interner(Columns, Generic[K, V]):
     """Counted ids for values: `take` adds a reference, `drop` removes one, an unused id is given out again.
 
-    `values[id]` is what the id stands for, None while it is unused. `assigned` counts the ids given out, and
-    `numbers` has by id the number of the last time, so that a Table knows what it has not seen.
+    `values` has by id what it stands for, None while it is unused. `assigned` counts how often ids were given out.
+    `numbers` has by id the number of the last time, 0 while it is unused: a Table sees what is new.
     """
 
+    values: list[V | None] = listed(None)
+    numbers = array(np.int64)
+    _keys: list[Any] = listed(None)
+    _references = listed(0)
+
     def __init__(self) -> None:
-        self.values: list[V | None] = []
+        super().__init__()
         self.assigned = 0
-        self.numbers: Ints = np.zeros(16, np.int64)
         self._ids: dict[K, int] = {}
-        self._keys: list[K | None] = []
-        self._references: list[int] = []
-        self._free: list[int] = []
 
     def __len__(self) -> int:
-        """How many ids there are, unused ones included: the length of a Table's column."""
-        return len(self.values)
+        """How many ids there are, unused ones included."""
+        return self.rows
 
     def take(self, key: K, value: V) -> int:
         """The id of `key`, one reference more; `value` is kept if the key is new."""
         identity = self._ids.get(key)
-        if identity is not None:
-            self._references[identity] += 1
-            return identity
-        if self._free:
-            identity = self._free.pop()
-            self.values[identity], self._keys[identity], self._references[identity] = value, key, 1
-        else:
-            identity = len(self.values)
-            self.values.append(value)
-            self._keys.append(key)
-            self._references.append(1)
-            if identity == len(self.numbers):
-                self.numbers = grown(self.numbers, 2 * identity)
-        self._ids[key] = identity
-        self.assigned += 1
-        self.numbers[identity] = self.assigned
+        if identity is None:
+            identity = self._ids[key] = self.new_row()
+            self.values[identity], self._keys[identity] = value, key
+            self.assigned += 1
+            self.numbers[identity] = self.assigned
+        self._references[identity] += 1
         return identity
 
     def drop(self, identity: int) -> None:
         """One reference less; the last one frees the id."""
         self._references[identity] -= 1
-        if self._references[identity]:
-            return
-        key = self._keys[identity]
-        assert key is not None
-        del self._ids[key]
-        self.values[identity] = self._keys[identity] = None
-        self._free.append(identity)
+        if not self._references[identity]:
+            del self._ids[self._keys[identity]]
+            self.free(identity)
 
     def find(self, key: K) -> int | None:
         """The id of `key`, None if it has none."""
@@ -241,7 +229,7 @@ class Interner(Generic[K, V]):
 
 
 class Table(Generic[V]):
-    """A column over an interner's ids holding `evaluate(value)`; ids not in use hold whatever they held last."""
+    """A column by an interner's ids, of what `evaluate` says of the value; unused ids hold anything."""
 
     def __init__(self, interner: Interner[Any, V], dtype: Any, evaluate: Callable[[V], Any]) -> None:
         self._interner = interner
@@ -252,10 +240,10 @@ class Table(Generic[V]):
     def column(self) -> NDArray[Any]:
         """The answers by id, up to date."""
         interner = self._interner
-        if len(self._column) < len(interner):
-            self._column = grown(self._column, max(16, 2 * len(interner)))
+        if len(self._column) < interner.rows:
+            self._column = grown(self._column, interner.capacity)
         if self._seen < interner.assigned:
-            for identity in np.flatnonzero(interner.numbers[: len(interner)] > self._seen).tolist():
+            for identity in np.flatnonzero(interner.numbers > self._seen).tolist():
                 value = interner.values[identity]
                 if value is not None:
                     self._column[identity] = self._evaluate(value)

@@ -19,7 +19,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Interner, Ints, Rows, take_out
+from webhook.preemption.snapshot.columns import Interner, Ints, Rows, grown, take_out
 
 _LONGEST_NAME = 253
 """Characters that Kubernetes' names have at most: more say nothing, and anybody can write them as an annotation."""
@@ -203,9 +203,9 @@ class PodGroups:
         """
         if not self._changed:
             return
-        if len(self.sizes) < len(self._ids):
-            more = np.zeros(2 * len(self._ids) - len(self.sizes), np.int64)
-            self.sizes, self.highest = np.append(self.sizes, more), np.append(self.highest, more)
+        if len(self.sizes) < self._ids.rows:
+            self.sizes = grown(self.sizes, self._ids.capacity)
+            self.highest = grown(self.highest, self._ids.capacity)
         spared = False
         for group in self._changed:
             members = self._members.get(group, _NOBODY)

@@ -1,8 +1,7 @@
 """The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
 
-Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, 0 if there are no more:
-higher priority, then earlier start (docs/semantics.md D3), then name and namespace, so that the order
-is always the same.
+Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, then zeros: higher priority,
+then earlier start (docs/semantics.md D3), then name and namespace, so that the order is always the same.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
-from webhook.preemption.snapshot.columns import Columns, Interner, Rows, RowSet, array, grown, listed
+from webhook.preemption.snapshot.columns import Columns, Interner, Rows, RowSet, array, grown, listed, take_out
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
 from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
@@ -43,12 +42,11 @@ _NO_CLAIMS = PodClaims(frozenset(), frozenset())
 
 
 class Pods(Columns):
-    """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
+    """Pods by row. `node` is the row of the pod's node, -1 for a pod without one and in unused rows.
 
-    `nominated` is the row of the node that a pod without one is nominated to, else -1, also for a pod that is held
-    back by scheduling gates, whose nomination kube-scheduler does not count; `gone_at` when the grace
-    period of a terminating pod ends, in seconds, infinite if it does not say so readably; `grace` how many seconds
-    a pod gets to end.
+    `nominated` is the row of the node that a pod without a node is nominated to, else -1; also with scheduling
+    gates, as kube-scheduler does not count such a nomination. `grace` is how many seconds a pod gets to end,
+    `gone_at` when a terminating one has had them, in seconds, infinite if it does not say so readably.
     """
 
     node = array(np.int32, -1)
@@ -89,9 +87,9 @@ class Pods(Columns):
         self.wishes: dict[int, Amounts] = {}
         """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
         self._unadvertised: dict[int, Amounts] = {}
-        """By row, what pods ask for that ask for a resource that no node has: names that anybody can make up."""
+        """By row, the amounts of pods that ask for a resource that no node has: anybody can make up names."""
         self._ending, self._nominees = RowSet(), RowSet()
-        """Pods that are terminating, and that are nominated: every look asks for them, and they are few."""
+        """Terminating and nominated pods: every look asks for them, and they are few."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
@@ -104,8 +102,8 @@ class Pods(Columns):
         """The row of a pod."""
         return self._index.get(namespace, {}).get(name)
 
-    def rows_of(self, pods: Iterable[tuple[str, str]]) -> Rows:
-        """The rows of the pods of these namespaces and names, ascending, unknown ones left out."""
+    def rows_of(self, pods: Iterable[tuple[str, ...]]) -> Rows:
+        """The rows of the pods of these namespaces and names, ascending, without unknown ones."""
         return np.array(sorted(row for pod in pods if (row := self.find(*pod)) is not None), np.intp)
 
     def key(self, row: int) -> str:
@@ -134,7 +132,7 @@ class Pods(Columns):
 
     @contextmanager
     def staying(self, rows: Rows) -> Iterator[None]:
-        """While this lasts these pods are not terminating: they are only expected to be."""
+        """While this lasts, these pods count as not terminating: they are only expected to be."""
         before = self.terminating[rows]
         self.terminating[rows] = False
         try:
@@ -143,15 +141,14 @@ class Pods(Columns):
             self.terminating[rows] = before
 
     def put(self, pod: Pod) -> str:
-        """Add or update a pod; returns the uid of that which was there by its name, empty for none.
+        """Add or update a pod; returns the uid of the one that had its name before, empty for none.
 
-        Raises ClusterError and changes nothing if it cannot be read.
+        Raises ClusterError for what cannot be read, and changes nothing.
         """
         meta, spec, made = pod.metadata, pod.spec, at_creation(pod.metadata)
         amounts, wish, start, priority = occupied(pod), wished(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
-        group = group_of(pod, made)
-        profile, owner = profile_of(pod, self.annotations), owner_of(pod)
+        group, profile, owner = group_of(pod, made), profile_of(pod, self.annotations), owner_of(pod)
         labels, labels_made = meta.labels or {}, made.labels or {}
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
@@ -162,7 +159,8 @@ class Pods(Columns):
             place = self._node_name(row), self.priority[row], self.start[row]
             stays = place == (spec.node_name, priority, start)
             self._drop_references(row)
-            self._leave(row, stays=stays)
+            if not stays:
+                self._leave(row)
         self.wishes.pop(row, None)
         if wish:
             self.wishes[row] = wish
@@ -173,7 +171,7 @@ class Pods(Columns):
         self._ending.keep(row, kept=ends)
         self.gone_at[row] = epoch_or(meta.deletion_timestamp, math.inf) if ends else math.inf
         self.grace[row] = grace_of(pod)
-        self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
+        self.disruption[row] = disruption_of(pod)
         self.health[row] = health_of(pod)
         now = tuple(sorted(labels.items()))
         made_with = () if labels_made == labels else (tuple(sorted(labels_made.items())),)
@@ -185,34 +183,34 @@ class Pods(Columns):
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
         self.member_index[row] = index_of(pod, made) if group is not NO_GROUP else 0
-        self._join(row, self.groups.take(group, group) if group is not NO_GROUP else 0, counts=bool(spec.node_name))
+        joined = self.groups.take(group, group) if group is not NO_GROUP else 0
+        self._join(row, joined, counts=bool(spec.node_name))
         self._put_amounts(row, amounts)
-        self._enter(row, spec.node_name, stays=stays)
+        if not stays:
+            self._enter(row, spec.node_name)
         self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
         return before
 
     def doubt_starts_after(self, latest: float) -> None:
         """Let pods that say they started later than this, in seconds, have started when made.
 
-        Who writes `status.startTime` could else begin a pod's protection in the future, or have it go before others.
+        Who writes `status.startTime` could else protect a pod in the future, or have it go before others.
         """
         later = np.flatnonzero(self.start > latest)
         for row in later[np.isfinite(self.start[later])].tolist():
             node = self._node_name(row)
-            self._leave(row, stays=False)
+            self._leave(row)
             self.start[row] = self.created[row]
-            self._enter(row, node, stays=False)
+            self._enter(row, node)
 
     def remove(self, namespace: str, name: str) -> str:
         """Forget a pod; returns its uid, empty if it is not known."""
-        index = self._index.get(namespace)
-        row = index.pop(name, None) if index else None
-        if index is None or row is None:
+        row = self.find(namespace, name)
+        if row is None:
             return ""
-        if not index:
-            del self._index[namespace]
+        take_out(self._index, namespace, name)
         self._join(row, 0, counts=False)
-        self._leave(row, stays=False)
+        self._leave(row)
         self._nominate(row, "")
         self._drop_references(row)
         self._unadvertised.pop(row, None)
@@ -226,9 +224,12 @@ class Pods(Columns):
         self.identities.drop(int(self.identity[row]))
         self.profiles.drop(int(self.profile[row]))
         self.owners.drop(int(self.owner[row]))
-        for ids, column in ((self.ports, self.port_set), (self.anti, self.anti_set), (self.claims, self.claim_set)):
-            if column[row]:
-                ids.drop(int(column[row]))
+        if self.port_set[row]:
+            self.ports.drop(int(self.port_set[row]))
+        if self.anti_set[row]:
+            self.anti.drop(int(self.anti_set[row]))
+        if self.claim_set[row]:
+            self.claims.drop(int(self.claim_set[row]))
 
     def _join(self, row: int, group: int, *, counts: bool) -> None:
         """Let the pod be of a group (id, one reference), 0 for none; one on a node `counts`."""
@@ -238,55 +239,51 @@ class Pods(Columns):
         self.group[row] = group
 
     def groups_now(self) -> PodGroups:
-        """The groups, with what is counted of their members (`PodGroups.refresh`)."""
+        """The groups, with what is counted of their members."""
         self.grouped.refresh(self.priority, self.beyond)
         return self.grouped
 
-    def beyond(self, members: Iterable[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
+    def beyond(self, members: Collection[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
         """Of the members of a group in these rows those that it can spare: all but the `minimum` of lowest index.
 
         It keeps nobody who is terminating or `leaving`. If fewer stay than the minimum, it can spare nobody.
         """
-        order = sorted(
-            members,
-            key=lambda row: (self.terminating[row] or row in leaving, int(self.member_index[row]), self.names[row]),
-        )
-        staying = sum(not self.terminating[row] and row not in leaving for row in order)
-        return order[minimum:] if staying >= minimum else []
+        going = {row for row in members if self.terminating[row] or row in leaving}
+        order = sorted(members, key=lambda row: (row in going, int(self.member_index[row]), self.names[row]))
+        return order[minimum:] if len(order) - len(going) >= minimum else []
 
     def advertise(self) -> None:
         """Take into the columns what pods asked for of resources that no node had until now."""
         self.fit(len(self.nodes.resources))
         for row, amounts in list(self._unadvertised.items()):
-            before = self.amounts[:, row].copy()
             self._put_amounts(row, amounts)
-            if self.node[row] >= 0:
-                self.nodes.used[:, self.node[row]] += self.amounts[:, row] - before
 
     def _put_amounts(self, row: int, amounts: Amounts) -> None:
-        """Set a pod's amounts; resources that no node has decide nothing and get no column."""
-        index = self.nodes.resources
-        if index.keys() >= amounts.keys():
+        """Set a pod's amounts, also on its node; resources that no node has decide nothing and get no column."""
+        nodes, node = self.nodes, int(self.node[row])
+        if nodes.resources.keys() >= amounts.keys():
             self._unadvertised.pop(row, None)
         else:
             self._unadvertised[row] = amounts
-        self.amounts[:, row] = [amounts.get(name, 0) for name in index]
+        if node >= 0:
+            nodes.used[:, node] -= self.amounts[:, row]
+        self.amounts[:, row] = [amounts.get(name, 0) for name in nodes.resources]
+        if node >= 0:
+            nodes.used[:, node] += self.amounts[:, row]
+            nodes.pod_changes[node] += 1
 
     def _node_name(self, row: int) -> str:
         node = int(self.node[row])
         return self.nodes.names[node] if node >= 0 else ""
 
-    def _enter(self, row: int, node_name: str, *, stays: bool) -> None:
-        """Put the pod on its node; one that stays keeps its place among the node's pods."""
+    def _enter(self, row: int, node_name: str) -> None:
+        """Put the pod on its node."""
         if not node_name:
             return
         nodes = self.nodes
-        node = nodes.claim(node_name)
+        self.node[row] = node = nodes.claim(node_name)
         nodes.used[:, node] += self.amounts[:, row]
         nodes.pod_changes[node] += 1
-        if stays:
-            return
-        self.node[row] = node
         count = int(nodes.pod_count[node])
         nodes.pod_count[node] = count + 1
         self._fit_slots(node, count + 1)
@@ -295,35 +292,32 @@ class Pods(Columns):
         slots[at + 1 : count + 1] = slots[at:count]
         slots[at] = row
 
-    def _leave(self, row: int, *, stays: bool) -> None:
-        """Take the pod off its node; one that stays keeps its place among the node's pods."""
+    def _leave(self, row: int) -> None:
+        """Take the pod off its node."""
         node = int(self.node[row])
         if node < 0:
             return
         nodes = self.nodes
+        self.node[row] = -1
         nodes.used[:, node] -= self.amounts[:, row]
         nodes.pod_changes[node] += 1
-        if stays:
-            return
         count, slots = int(nodes.pod_count[node]), self.slots[node]
+        nodes.pod_count[node] = count - 1
         at = slots[:count].tolist().index(row)
         slots[at : count - 1] = slots[at + 1 : count]
         slots[count - 1] = 0
-        self.node[row] = -1
-        nodes.pod_count[node] = count - 1
         nodes.release(node)
 
     def _nominate(self, row: int, node_name: str) -> None:
         """Note which node the pod is nominated to; an empty name takes the nomination off."""
-        before = int(self.nominated[row])
-        node = self.nodes.claim(node_name) if node_name else -1
-        self.nominated[row] = node
+        nodes, before = self.nodes, int(self.nominated[row])
+        self.nominated[row] = node = nodes.claim(node_name) if node_name else -1
         self._nominees.keep(row, kept=node >= 0)
         if node >= 0:
-            self.nodes.nominations[node] += 1
+            nodes.nominations[node] += 1
         if before >= 0:
-            self.nodes.nominations[before] -= 1
-            self.nodes.release(before)
+            nodes.nominations[before] -= 1
+            nodes.release(before)
 
     def _importance(self, row: int) -> tuple[int, float, str, str, int]:
         return (-int(self.priority[row]), float(self.start[row]), self.names[row], self.namespaces[row], row)

@@ -139,8 +139,8 @@ class Snapshot:
         return (namespace.metadata.labels or {}) if namespace else {}
 
     def pod_rows(self, keys: Collection[str]) -> Rows:
-        """The rows of the pods with these keys, unknown ones left out."""
-        return self.pods.rows_of((key.rpartition("/")[0], key.rpartition("/")[2]) for key in keys)
+        """The rows of the pods with these keys, ascending, without unknown ones."""
+        return self.pods.rows_of(key.rpartition("/")[::2] for key in keys)
 
     def uid_of(self, namespace: str, name: str) -> str:
         """The uid of a pod, empty if it is not known."""
