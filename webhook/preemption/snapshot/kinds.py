@@ -1,9 +1,8 @@
 """The kinds of objects that a snapshot is made of, one row each, and where they are.
 
-The reconciler, the scheduler, the simulation and `giveway decide` all go by this table. To watch a further kind, add
-its row here, what takes it in to `Snapshot`, and its right to the manifest of the reconciler: a test compares the two.
-A kind that not every API server has is `optional`: if it is missing in all its versions (`Resource.paths`), it counts
-as empty. A kind that is not known yet also needs its type in `kube.objects` and its path in `kube.resources`.
+The reconciler, the scheduler, the simulation and `giveway decide` go by this table. To watch a further kind, add its
+row here, what takes it in to `Snapshot`, and its right to the reconciler's manifest: a test compares the two. A kind
+that is not known yet also needs its type in `kube.objects` and its path in `kube.resources`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class SnapshotKind:
     resource: resources.Resource
     type_: type[Any]
     optional: bool = False
-    """Whether an API server may lack it; then it counts as empty."""
+    """An API server may lack it in all its versions (`Resource.paths`): then it counts as empty."""
 
     @property
     def field(self) -> str:
@@ -73,4 +72,4 @@ SNAPSHOT_KINDS = (
     BUDGETS,
     PODS,
 )
-"""What pods are judged by comes before the pods, when all of it is filled in again."""
+"""In the order in which they are filled in: what pods are judged by comes before the pods."""

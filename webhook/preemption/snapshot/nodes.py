@@ -15,23 +15,23 @@ from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, 
 from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, array, listed
 
 MOST_LABEL_COLUMNS = 64
-"""Columns of labels that are kept: keys come from what tenants write into their pods. Those asked for last are."""
+"""So many columns of labels are kept, those asked for last: tenants write the keys into their pods."""
 
 TaintKey = tuple[tuple[str, str, str], ...]
 
 
 class LabelColumn(NamedTuple):
-    """One label key over all nodes: the id of each node's value, -1 if the node has no such label; ids by value."""
+    """One label key over all nodes: the id of each node's value, -1 without the label; and ids by value."""
 
     ids: NDArray[np.int32]
     values: dict[str, int]
 
 
 class Nodes(Columns):
-    """Nodes by row. A row whose `valid` is False holds pods of a node that is not known (yet, or any more).
+    """Nodes by row. A row that is not `valid` holds pods of a node that is not known (yet, or any more).
 
-    `allocatable` and `used` have one row a resource (cpu in millicores, the rest in bytes or counts) and one
-    column a node; `pod_limit` and `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
+    `allocatable` and `used` have a line a resource (cpu in millicores, the rest in bytes or counts). `pod_limit` and
+    `pod_count` are numbers of pods, `nominations` that of pods only nominated to the node.
     """
 
     valid = array(np.bool_)
@@ -40,7 +40,7 @@ class Nodes(Columns):
     pod_limit = array(np.int64)
     pod_count = array(np.int64)
     pod_changes = array(np.int64, kept=True)
-    """How often something of the pods in the row has changed, also of those of earlier nodes (`slot_orders`)."""
+    """How often a pod of the row has changed, also on earlier nodes (`slot_orders`)."""
     nominations = array(np.int64)
     allocatable = array(np.int64, lines=3)
     used = array(np.int64, lines=3)
@@ -51,7 +51,7 @@ class Nodes(Columns):
     def __init__(self) -> None:
         super().__init__()
         self.resources = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
-        """The resources that nodes have had so far, with their rows in `used`, `allocatable` and the pods' amounts."""
+        """The resources that nodes have had, with their lines in `used`, `allocatable` and the pods' amounts."""
         self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
         self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}
@@ -64,25 +64,23 @@ class Nodes(Columns):
         return row if row is not None and self.valid[row] else None
 
     def rows_of(self, names: Iterable[str]) -> Rows:
-        """The rows of those of the nodes that are known."""
+        """The rows of these nodes, without unknown ones."""
         return np.array([row for name in names if (row := self.find(name)) is not None], np.intp)
 
     def known(self) -> Rows:
         """The rows of all known nodes."""
         return np.flatnonzero(self.valid[: self.rows])
 
-    def put(self, node: Node) -> int:
-        """Add or update a node; returns its row. Raises ClusterError for what is no quantity."""
+    def put(self, node: Node) -> None:
+        """Add or update a node. Raises ClusterError for what is no quantity."""
         amounts = allocatable(node)
         row = self.claim(node.metadata.name)
-        limit = amounts.pop("pods", 0)
-        columns = [self.resources.setdefault(name, len(self.resources)) for name in amounts]
+        self.pod_limit[row] = amounts.pop("pods", 0)
+        for name in amounts:
+            self.resources.setdefault(name, len(self.resources))
         if len(self.resources) > len(self.used):
             self.fit(len(self.resources))
-        self.pod_limit[row] = limit
-        self.allocatable[:, row] = 0
-        for column, amount in zip(columns, amounts.values(), strict=True):
-            self.allocatable[column, row] = amount
+        self.allocatable[:, row] = [amounts.get(name, 0) for name in self.resources]
         self.unschedulable[row] = node.spec.unschedulable
         taints, before = node.spec.taints or [], int(self.taints[row])
         key = tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints))
@@ -91,7 +89,6 @@ class Nodes(Columns):
         self._put_labels(row, node.metadata.labels or {})
         self.declared[row] = frozenset(node.status.declared_features or ())
         self.valid[row] = True
-        return row
 
     def remove(self, name: str) -> None:
         """Forget a node; its row stays while pods are still on it or nominated to it."""
@@ -125,29 +122,32 @@ class Nodes(Columns):
         self.free(row)
 
     def alphabetical(self) -> Ints:
-        """The place of each row's name among all names in alphabetical order."""
+        """By row the place of the name among all names in alphabetical order."""
         if self._alphabet is None:
             self._alphabet = np.empty(len(self.names), np.int64)
             self._alphabet[sorted(range(self.rows), key=self.names.__getitem__)] = np.arange(self.rows)
         return self._alphabet
 
     def label(self, key: str) -> NDArray[np.int32]:
-        """The ids of the nodes' values of a label by row, -1 if there is none."""
-        return self._columns.made(key, self._labels_of, key).ids
+        """By row the id of the node's value of a label, -1 if it has none."""
+        return self._column(key).ids
 
     def values_of(self, key: str) -> dict[str, int]:
         """The nodes' values of a label with their ids in `label`."""
-        return self._columns.made(key, self._labels_of, key).values
+        return self._column(key).values
 
     def has_label_in(self, key: str, values: Iterable[str]) -> Mask:
         """Which nodes have one of the values of a label, by row."""
-        column, ids = self._columns.made(key, self._labels_of, key)
+        column, ids = self._column(key)
         wanted = [ids[value] for value in values if value in ids]
         selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
         return selected
 
-    def _labels_of(self, key: str) -> LabelColumn:
+    def _column(self, key: str) -> LabelColumn:
         """The same each time until labels change."""
+        return self._columns.made(key, self._made_column, key)
+
+    def _made_column(self, key: str) -> LabelColumn:
         values: dict[str, int] = {}
         given = (labels.get(key) for labels in self.labels)
         ids = [-1 if value is None else values.setdefault(value, len(values)) for value in given]

@@ -1,4 +1,4 @@
-"""A pod compiled: what it asks for, and what binds it to other pods: host ports, terms, spread constraints, claims."""
+"""A pod compiled: what it asks for, and what binds it to others: host ports, terms, spread constraints, claims."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.kube.objects.meta import LabelSelector, Requirement
-from webhook.kube.objects.placement import NodeSelectorTerm, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from webhook.kube.objects.meta import LabelSelector, Requirement, key_of
+from webhook.kube.objects.placement import (
+    Affinity,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from webhook.kube.objects.pod import Pod, Volume
 from webhook.kube.pods import is_deferred
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
@@ -31,45 +37,45 @@ HostPorts = tuple[HostPort, ...]
 
 
 class PodClaims(NamedTuple):
-    """`namespace/name` of the claims that a pod names, and of those that are made for its ephemeral volumes."""
+    """`namespace/name` of the claims that a pod names, and of those made for its ephemeral volumes."""
 
-    named: frozenset[str]
-    made: frozenset[str]
+    named: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
 
 
 class Term:
-    """A compiled (anti-)affinity term: which pods are meant, by namespace and labels, and the topology.
+    """A compiled (anti-)affinity term: which pods it selects, by namespace and labels, and the topology.
 
-    Terms of equal `key` select the same pods, as long as no namespace changes. A term of the incoming pod selects
-    every namespace if its namespaceSelector selects a namespace without labels, as NotIn and DoesNotExist do:
-    kube-scheduler 1.36 looks up the namespaces that the selector selects, means to drop the selector then, but drops
-    it from a copy (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels at all.
+    Terms of equal `key` select the same pods while no namespace changes. A term of the incoming pod selects every
+    namespace if its namespaceSelector selects one without labels, as NotIn and DoesNotExist do: kube-scheduler
+    1.36 looks up the selected namespaces and means to drop the selector then, but drops it from a copy
+    (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels at all.
 
-    `matchLabelKeys` and `mismatchLabelKeys` are not read: the API server merged them into the selector when the pod was
-    made, by the labels of then, and kube-scheduler passes over them too.
+    `matchLabelKeys` and `mismatchLabelKeys` are not read, nor by kube-scheduler: the API server merged them into
+    the selector when the pod was made, by its labels then.
     """
 
     def __init__(self, term: PodAffinityTerm, own_namespace: str, *, incoming: bool) -> None:
         self.topology_key = term.topology_key
         self.key = (own_namespace, msgspec.json.encode(term))
-        self._selector: Matcher = label_matcher(term.label_selector)
+        self._selector = label_matcher(term.label_selector)
         self._namespaces = frozenset(term.namespaces or ())
         if not term.namespaces and term.namespace_selector is None:
             self._namespaces = frozenset((own_namespace,))
-        self._namespace_selector: Matcher = label_matcher(term.namespace_selector)
+        self._namespace_selector = label_matcher(term.namespace_selector)
         self._everywhere = incoming and self._namespace_selector({})
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
-        """Whether the term is about such a pod."""
-        if not (self._everywhere or namespace in self._namespaces or self._namespace_selector(namespace_labels)):
-            return False
-        return self._selector(labels)
+        """Whether the term selects such a pod."""
+        if self._everywhere or namespace in self._namespaces or self._namespace_selector(namespace_labels):
+            return self._selector(labels)
+        return False
 
 
 class SpreadConstraint(NamedTuple):
-    """A topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace it counts.
+    """A topology spread constraint: `matches` and `counts_nothing` tell which pods of the namespace it counts.
 
-    Constraints of equal `key` match the same label sets.
+    Constraints of equal `key` match the same labels.
     """
 
     namespace: str
@@ -83,13 +89,14 @@ class SpreadConstraint(NamedTuple):
     key: bytes
 
     def selects(self, identity: Identity) -> bool:
-        """Whether the constraint is about such a pod."""
+        """Whether the constraint counts such pods."""
         return identity.namespace == self.namespace and self.matches(identity.labels)
 
 
 def host_ports(pod: Pod) -> HostPorts:
-    """The node's ports that the pod's containers and sidecars take, sorted, without repetition."""
-    sidecars = [container for container in pod.spec.init_containers or () if container.restart_policy == "Always"]
+    """The ports of the node that containers and sidecars take, sorted, without repetition."""
+    init = pod.spec.init_containers or ()
+    sidecars = [container for container in init if container.restart_policy == "Always"]
     ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or _ANY_ADDRESS)
         for container in (*(pod.spec.containers or ()), *sidecars)
@@ -107,7 +114,7 @@ def conflicts(wanted: HostPort, taken: HostPort) -> bool:
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:
-    """The name of the claim behind a volume: the one it names, or the one that is made for the pod; else None."""
+    """The name of the claim behind a volume: one that it names, or one made for the pod; else None."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
@@ -115,33 +122,32 @@ def claim_name(pod: Pod, volume: Volume) -> str | None:
 
 def claims_of(pod: Pod) -> PodClaims | None:
     """The pod's claims, None if it has none."""
-    namespace, volumes = pod.metadata.namespace, pod.spec.volumes or ()
-    named = [volume for volume in volumes if volume.persistent_volume_claim is not None]
-    made = [volume for volume in volumes if volume.persistent_volume_claim is None and volume.ephemeral is not None]
-    if not (named or made):
-        return None
-    return PodClaims(
-        *(frozenset(f"{namespace}/{claim_name(pod, volume)}" for volume in some) for some in (named, made))
-    )
+    named, made = set[str](), set[str]()
+    for volume in pod.spec.volumes or ():
+        name = claim_name(pod, volume)
+        if name is not None:
+            claims = made if volume.persistent_volume_claim is None else named
+            claims.add(f"{pod.metadata.namespace}/{name}")
+    return PodClaims(frozenset(named), frozenset(made)) if named or made else None
 
 
 def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], object] = str) -> bytes:
     """What the filters read of a waiting pod, as one text: pods of equal text go to the same nodes.
 
-    Only labels of the keys `labels` are in it. Every pod has volumes of its own that bind it to nothing, such as its
-    token's; these are not in it. Of claims, by `namespace/name`, what `claim_shape` says is in it. A pod that is made
-    for one node (`node_of`) is like those made for others: it goes to its node if these go to theirs.
+    It has the labels of the keys `labels`, and what `claim_shape` says of each claim, by `namespace/name`. Other
+    volumes bind a pod to nothing: each has its own, such as its token's. A pod that is made for one node
+    (`node_of`) is like those made for others: it goes to its node if these go to theirs.
     """
-    meta, claims = pod.metadata, claims_of(pod) or PodClaims(frozenset(), frozenset())
+    meta, claims = pod.metadata, claims_of(pod) or PodClaims()
     encode = partial(msgspec.json.encode, order="deterministic")
     shapes = [sorted(encode(claim_shape(claim)) for claim in some) for some in claims]
     spec = msgspec.structs.replace(for_any_node(pod).spec, volumes=None, service_account_name="")
-    read = [(key, value) for key, value in sorted((meta.labels or {}).items()) if key in labels]
+    read = {key: value for key, value in (meta.labels or {}).items() if key in labels}
     return encode((meta.namespace, shapes, read, spec, bool(node_of(pod))))
 
 
 def node_of(pod: Pod) -> str:
-    """The one node that a pod is made for, as of a DaemonSet's pods; empty without one."""
+    """The one node that a pod is made for, as a DaemonSet's pods are; empty without one."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     match (required.node_selector_terms or []) if required else []:
@@ -151,11 +157,11 @@ def node_of(pod: Pod) -> str:
 
 
 def for_any_node(pod: Pod) -> Pod:
-    """The pod as it is but for the one node that it is made for."""
-    if pod.spec.affinity is None or not node_of(pod):
+    """The pod, without the one node that it is made for."""
+    spec, replace = pod.spec, msgspec.structs.replace
+    if spec.affinity is None or not node_of(pod):
         return pod
-    affinity = msgspec.structs.replace(pod.spec.affinity, node_affinity=None)
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=affinity))
+    return replace(pod, spec=replace(spec, affinity=replace(spec.affinity, node_affinity=None)))
 
 
 def label_keys_read(pod: Pod) -> set[str]:
@@ -170,7 +176,7 @@ def label_keys_read(pod: Pod) -> set[str]:
 
 
 def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:
-    """The pod's required anti-affinity terms as key and value for interning, if any."""
+    """The pod's required anti-affinity terms, if any, as key and value to intern."""
     affinity = pod.spec.affinity
     terms = tuple(_required(affinity.pod_anti_affinity)) if affinity else ()
     if not terms:
@@ -181,20 +187,17 @@ def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[P
 
 def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
     """The incoming pod's required terms. Raises ClusterError for a selector that cannot be parsed."""
-    affinity = pod.spec.affinity
-    if affinity is None:
-        return []
-    meta = pod.metadata
+    affinity = pod.spec.affinity or Affinity()
     try:
         terms = _required(affinity.pod_anti_affinity if anti else affinity.pod_affinity)
-        return [Term(term, meta.namespace, incoming=True) for term in terms]
+        return [Term(term, pod.metadata.namespace, incoming=True) for term in terms]
     except SelectorError as error:
         field = "podAntiAffinity" if anti else "podAffinity"
-        raise ClusterError(f"pod {meta.namespace}/{meta.name}: spec.affinity.{field}: {error}") from error
+        raise ClusterError(f"pod {key_of(pod)}: spec.affinity.{field}: {error}") from error
 
 
 def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
-    """An existing pod's terms; like kube-scheduler, none of them if one cannot be parsed."""
+    """An existing pod's terms; as in kube-scheduler, none of them if one cannot be parsed."""
     try:
         return [Term(term, namespace, incoming=False) for term in terms]
     except SelectorError:
@@ -205,7 +208,7 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
     """The incoming pod's hard constraints. Raises ClusterError for what cannot be read."""
     constraints = pod.spec.topology_spread_constraints or ()
     hard = [constraint for constraint in constraints if constraint.when_unsatisfiable == "DoNotSchedule"]
-    place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
+    place = f"pod {key_of(pod)}: spec.topologySpreadConstraints"
     for constraint in hard:
         int32(constraint.max_skew, f"{place}: maxSkew")
         int32(constraint.min_domains or 1, f"{place}: minDomains")
@@ -218,13 +221,13 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
 def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadConstraint:
     """One constraint, with the pod's labels of now for `matchLabelKeys`. Raises SelectorError.
 
-    Other than those of (anti-)affinity, kube-scheduler merges them itself, once more after the API server.
+    Other than those of (anti-)affinity, kube-scheduler merges them itself, after the API server.
     """
     selector, labels = constraint.label_selector, pod.metadata.labels or {}
     if selector is not None and constraint.match_label_keys:
+        rows = list(selector.match_expressions or ())
         keys = (key for key in constraint.match_label_keys if key in labels)
-        merged = [Requirement(key=key, operator="In", values=[labels[key]]) for key in keys]
-        rows = [*(selector.match_expressions or ()), *merged]
+        rows += [Requirement(key=key, operator="In", values=[labels[key]]) for key in keys]
         selector = LabelSelector(match_labels=selector.match_labels, match_expressions=rows)
     empty = selector is not None and not selector.match_labels and not selector.match_expressions
     return SpreadConstraint(
@@ -259,8 +262,8 @@ def required_features(pod: Pod) -> list[str]:
 class PodInfo(NamedTuple):
     """A pending pod as the filters see it, kube-scheduler's `PodInfo`.
 
-    `amounts` are millicores, bytes and counts, zero ones left out. `features` are those that a node must declare.
-    `beyond` says what the pod asks for that no filter here knows, so that nobody is evicted for it; mostly empty.
+    `amounts` are millicores, bytes and counts above zero. `features` are those that a node must declare. `beyond`
+    says what the pod asks for that no filter knows, so that nobody is evicted for it; mostly empty.
     """
 
     pod: Pod

@@ -1,4 +1,4 @@
-"""What the snapshot reads off a pod: who it is to selectors and rules, when it started, when and why it goes."""
+"""What the snapshot reads off a pod: who it is to selectors and rules, when it started, why it goes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import math
 from typing import NamedTuple
 
 from webhook.kube.instants import InstantError, epoch, epoch_or
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import ClusterError, int32
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
-"""The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
+"""The pod annotations that are kept unless a policy names others (`Rules.annotations`)."""
 
 BY_SCHEDULER, BY_EVICTION = 1, 2
-"""Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""
-
+"""Who set DisruptionTarget on a terminating pod: kube-scheduler, or the Eviction API or a reconciler."""
 
 HEALTHY, UNREADY, STARTING = range(3)
-"""What the Eviction API makes of a pod: its budget guards it; it is not ready; its phase is still Pending."""
+"""A pod to the Eviction API: its budget guards it; it is not ready; its phase is still Pending."""
 
 
 class Identity(NamedTuple):
-    """What selectors see of a pod: Kubernetes' own its labels of now, policies those of its creation."""
+    """What selectors see of a pod: Kubernetes' own its labels now, policies those at its creation."""
 
     namespace: str
     labels: dict[str, str]
@@ -40,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What the rules about victims see of a pod, beside its identity; `annotations` holds only the keys kept."""
+    """What the rules about victims see of a pod beside its identity; `annotations` are only those kept."""
 
     priority_class_name: str
     priority: int
@@ -58,32 +57,32 @@ def priority_of(pod: Pod) -> int:
     priority = pod.spec.priority or 0
     if -(2**31) <= priority < 2**31:  # no place is put into words for nothing
         return priority
-    return int32(priority, f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.priority")
+    return int32(priority, f"pod {key_of(pod)}: spec.priority")
 
 
 def start_of(pod: Pod) -> float:
     """When the pod started, in seconds, else infinite. Raises ClusterError for what is no instant.
 
-    Whoever may write `pods/status` may write anything there. No pod starts before it was made, or without a node.
+    Who may write `pods/status` may write anything. No pod starts before it was made, or without a node.
     """
     if pod.status.start_time is None or not pod.spec.node_name:
         return math.inf
     try:
         return max(epoch(pod.status.start_time), created_at(pod.metadata, -math.inf))
     except InstantError as error:
-        raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: status.startTime: {error}") from error
+        raise ClusterError(f"pod {key_of(pod)}: status.startTime: {error}") from error
 
 
 def created_at(meta: ObjectMeta, otherwise: float) -> float:
-    """When the API server made the pod, in seconds: nobody else writes that. Else `otherwise`."""
+    """When the API server made the pod, in seconds, else `otherwise`. Nobody else writes that."""
     return epoch_or(meta.creation_timestamp, otherwise) if meta.creation_timestamp else otherwise
 
 
 def owner_of(pod: Pod) -> Owner:
     """The pod's controller, as the snapshot keeps it.
 
-    A static pod has its Node for one, and is never a victim; whoever may patch a pod can name a Node there. But a
-    static pod has no ServiceAccount: the API server gives one to every other new pod, and nobody changes that.
+    That of a static pod, which is never a victim, is its Node. Who may patch a pod can name a Node there, too. But
+    the API server gives a ServiceAccount to every new pod that is not static, and nobody changes that.
     """
     owner = controller_of(pod.metadata)
     if owner and owner.kind == "Node" and pod.spec.service_account_name:
@@ -101,7 +100,7 @@ def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
 def grace_of(pod: Pod) -> int:
     """How many seconds the pod gets to end, as it says or by Kubernetes' default.
 
-    The API server takes any int64, with which no instant can be reckoned: what is more than ten years counts as that.
+    The API server takes any int64, for which there is no instant: more than ten years count as ten.
     """
     seconds = pod.spec.termination_grace_period_seconds
     return _DEFAULT_GRACE if seconds is None else min(seconds, _LONGEST_GRACE)
@@ -111,12 +110,14 @@ def health_of(pod: Pod) -> int:
     """How far the pod has come, as the Eviction API asks before it asks a budget."""
     if pod.status.phase == "Pending":
         return STARTING
-    ready = any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or ())
-    return HEALTHY if ready else UNREADY
+    for condition in pod.status.conditions or ():
+        if condition.type == "Ready" and condition.status == "True":
+            return HEALTHY
+    return UNREADY
 
 
 def disruption_of(pod: Pod) -> int:
-    """Whether and by whom the pod is marked as a DisruptionTarget; the first condition counts."""
+    """Who marked the pod as a DisruptionTarget, 0 for nobody; the first condition counts."""
     for condition in pod.status.conditions or ():
         if condition.type == "DisruptionTarget":
             if condition.status != "True":

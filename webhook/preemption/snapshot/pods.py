@@ -38,8 +38,6 @@ from webhook.preemption.snapshot.pod_view import (
     start_of,
 )
 
-_NO_CLAIMS = PodClaims(frozenset(), frozenset())
-
 
 class Pods(Columns):
     """Pods by row. `node` is the row of the pod's node, -1 for a pod without one and in unused rows.
@@ -94,7 +92,7 @@ class Pods(Columns):
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
         self.ports.take((), ())  # id 0 is "none" here and below
-        self.claims.take(_NO_CLAIMS, _NO_CLAIMS)
+        self.claims.take(PodClaims(), PodClaims())
         self.groups.take(NO_GROUP, NO_GROUP)
         self.anti.take(("", b""), ("", ()))
 

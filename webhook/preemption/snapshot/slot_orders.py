@@ -1,6 +1,6 @@
 """The pods of nodes in another order than that of importance, kept from decision to decision.
 
-A node is put in order again only if one of its pods has changed since.
+A node is put in order again only when one of its pods has changed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.snapshot.columns import Floats, Ints, Rows
+from webhook.preemption.snapshot.columns import Floats, Ints, Rows, grown
 from webhook.preemption.snapshot.pods import Pods
 
 Keys = Callable[[Rows], list[Floats | Ints]]
-"""What pods are put in order by, of the pods in an array of rows: an array of the same shape a key, the first decides.
+"""For an array of pods' rows, by what they are put in order: an array of that shape a key, the first decides.
 
 The larger value comes first.
 """
@@ -33,12 +33,11 @@ class SlotOrder:
     def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
 
-        As wide as the fullest of them, 0 for no more pods. Each of the `outside` is a number by pod row that the keys
-        look at beside the pod, and nobody changes any more: where it is another one than last time, the node is put in
-        order again.
+        As wide as the fullest node, 0 for no more pods. Each of the `outside`, which nobody changes, has by pod row a
+        number that the keys look at beside the pod. Where it is not that of last time, a node is put in order again.
         """
         pods = self._pods
-        plain = pods.slots_of(nodes)
+        width = pods.slots_of(nodes).shape[1]
         self._fit(pods.slots.shape)
         for number, values in enumerate(outside):
             self._compare(number, values)
@@ -47,10 +46,10 @@ class SlotOrder:
         if len(stale):
             rows = pods.slots[stale].astype(np.intp)
             columns = [rows == 0, *(-key for key in keys(rows))]
-            rows = np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
-            self._slots[stale] = rows
+            order = np.lexsort((*reversed(columns),), axis=-1)
+            self._slots[stale] = np.take_along_axis(rows, order, axis=-1)
             self._made[stale] = changes[stale]
-        return self._slots[nodes, : plain.shape[1]]
+        return self._slots[nodes, :width]
 
     def _fit(self, shape: tuple[int, ...]) -> None:
         if self._slots.shape == shape:
@@ -62,8 +61,9 @@ class SlotOrder:
     def _compare(self, number: int, values: Ints) -> None:
         """Nodes of pods whose number has changed are stale."""
         before = self._outside.get(number, np.zeros(0, np.int64))
-        if len(before) != len(values):
-            before = np.concatenate([before[: len(values)], np.zeros(max(0, len(values) - len(before)), np.int64)])
+        if len(before) < len(values):
+            before = grown(before, len(values))
+        before = before[: len(values)]
         node = self._pods.node[np.flatnonzero(before != values)]
         node = node[node >= 0]
         self._made[node[node < len(self._made)]] = -1
