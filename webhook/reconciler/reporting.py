@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=MetricWrapperBase)
 Tell = Callable[..., None]
-"""Takes the message of a structured log line, and its other fields by name."""
+"""Takes the message of a log line, and its other fields by name."""
 
 
 class Line:
@@ -51,7 +51,7 @@ CONTROLLER = "giveway.dev/reconciler"
 """Who tells, in Events."""
 _ACTION = "Preempting"
 DEVICES_TAKEN = "DevicesTaken"
-"""The reason of the Event that says who took the devices of a plan."""
+"""The reason of the Event on who took the devices of a plan."""
 _SHOWN = 5
 """Victims and nodes that an Event names."""
 _LEFT_OUT = 20
@@ -59,7 +59,7 @@ _LEFT_OUT = 20
 _WAITS_AGAIN, _WAITS_ON = 60.0, 1800.0
 """Seconds, at least, between two Events on why a pod waits: of another reason, or the same."""
 _MOST_WAITING = 20_000
-"""Waiting pods of which is known what was said last."""
+"""Waiting pods whose last Event is remembered."""
 _DECIDED = 30
 
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
@@ -152,12 +152,12 @@ class Reporter:
     ) -> None:
         self.metrics = metrics
         self._tell = tell
-        self.decided: deque[Plan] = deque(maxlen=_DECIDED)
+        self.decided = deque[Plan](maxlen=_DECIDED)
         """The latest plans, the oldest first."""
         self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
-        self._waits: Newest[str, tuple[str, float]] = Newest(_MOST_WAITING)
-        """uid of a waiting pod to what was said last, and when, in seconds since the epoch."""
-        self._clearing: set[str] = set()
+        self._waits = Newest[str, tuple[str, float]](_MOST_WAITING)
+        """uid of a waiting pod to what was said, and when, in seconds since the epoch."""
+        self._clearing = set[str]()
         """Schedulers that clear nominations."""
         self._values = defaultdict[str, set[str]](set)
         """The values of labels of evictions so far."""
@@ -167,8 +167,8 @@ class Reporter:
     ) -> None:
         """A preemptor was evaluated, in so many seconds; `wall` is now in seconds since the epoch.
 
-        Members of a plan, also a rehearsed one, get to know the decision. Why a preemptor is left
-        pending is told once; `told` is the reason of the last time.
+        Members of a plan, also a rehearsed one, get to know the decision. Why a preemptor waits
+        is told once; `told` is the last reason.
         """
         key = key_of(pod)
         self.metrics.attempts.labels(outcome.result).inc(len(plan.members) if plan else 1)
@@ -183,7 +183,7 @@ class Reporter:
         victims = outcome.victims if evicts else ()
         self.metrics.victims.observe(len(victims))
         if evicts and outcome.cycles and not plan.rehearsed:
-            self._tell("cycle", preemptor=key, cycles=list(map(list, outcome.cycles)), plan=plan.id)
+            self._tell("cycle", preemptor=key, cycles=outcome.cycles, plan=plan.id)
             cycles = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
             note = f"Evicts pods in turn: {cycles}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", note)
@@ -284,7 +284,7 @@ class Reporter:
         self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
-        """All victims of a plan have been asked to leave; the pod is one of its preemptors."""
+        """All victims of a plan have been asked; the pod is one of its preemptors."""
         node = plan.members[key_of(pod)].node
         victims = [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
@@ -293,7 +293,7 @@ class Reporter:
             return
         names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
-        more += plan.with_all_of({victim.uid for victim in victims})
+        more += plan.with_all_of(plan.gone)
         note = f"Pod can be placed by evicting some other pods, nominated node: {node}, victims: {names}{more}"
         if plan.record.resize:
             note = f"Pod can be resized in place by evicting some other pods of node {node}: {names}{more}"

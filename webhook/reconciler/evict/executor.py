@@ -1,14 +1,14 @@
-"""Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
+"""Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods.
 
-`plans.look` says what to do. Each step is one task that decides nothing: it makes one request for
+`plans.look` says what to do. Each step is a task that decides nothing: it makes one request for
 each pod and notes the answer on the plan. What came to nothing is asked again if the next look
-wants it. Every step can be the last one of this process: the plan on the preemptor tells the next
-leader how to go on.
+wants it. Any step can be the last of this process: the plan on the preemptor tells the next leader
+how to go on.
 
 What a plan has written is taken off once nothing stands behind it (docs/notice.md), by one PATCH
 with the resourceVersion that is known: what another plan writes meanwhile stays. After a failure
-the pod is read before, and a notice goes by the pod's uid alone: nobody keeps a pod, or a notice,
-by changing the pod all the time.
+the pod is read before, and a notice goes by the uid alone: nobody keeps a pod, or a notice, by
+changing the pod all the time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
 
 class Performed(NamedTuple):
-    """A step of a plan is done; why the plan must end, if it must."""
+    """A step of a plan is done; `ending` says if the plan must end."""
 
     plan: Plan
     ending: Ending | None = None
@@ -74,10 +74,10 @@ class Executor:
         self._writer, self._manager, self._reporter = writer, manager, reporter
         self._state, self._clock = manager.evaluator.state, manager.clock
         self._store, self._news = store, news
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._taking_off: set[str] = set()
-        """Pods, by `namespace/name`, that something is being taken off."""
-        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks = set[asyncio.Task[Any]]()
+        self._taking_off = set[str]()
+        """Pods, `namespace/name`, that something is being taken off."""
+        self._alone = WeakValueDictionary[str, asyncio.Lock]()
         """By pod: held while its notice is written or taken off."""
 
     def take_off(self, key: str) -> None:
@@ -89,8 +89,8 @@ class Executor:
     def _in_vain(self, pod: Pod | None) -> str:
         """How to take off what nothing stands behind; empty if there is no such plan or notice.
 
-        A plan that another one follows is written over: an autoscaler would add a node for a
-        preemptor without a nomination.
+        A plan that another one follows is written over: without a nomination an autoscaler
+        would add a node.
         """
         if pod is None:
             return ""
@@ -115,10 +115,10 @@ class Executor:
     # The steps of a plan.
 
     async def perform(self, plan: Plan, do: Do) -> None:
-        """Do one step of a plan, and tell it when all of it is done: nothing is written after that.
+        """Do one step of a plan, and tell it when all is done: nothing is written after that.
 
-        After a wait until it is sure who leads, or until the store has written the plan, nothing
-        is done: there may be something else to do.
+        If it had to wait until it is sure who leads, or until the store has written the plan,
+        nothing is done: the next look says what is.
         """
         ending: Ending | None = None
         verbs, waited = {verb for verb, _ in do.requests}, False

@@ -21,7 +21,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.evictions.store import fenced
+from webhook.reconciler.evictions.store import LONGEST_REQUEST, fenced
 from webhook.reconciler.plans.actions import Effect, is_on_its_way
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ _EVICTIONS_AT_ONCE = 256
 """Evictions at a time. Each waits up to 100 ms in the API server and does little there, so
 this is 2560 a second. More would only wait: service accounts share about 245 seats (the
 priority level `workload-low`)."""
-_LONGEST_WRITE = 10.0
-"""Seconds, as long as a renewal of the lease may take."""
 _DOUBT_PAUSE = 0.1
 """Seconds between two looks at a lease that is in doubt."""
 _LONGEST_EVICTION = 12.0
@@ -49,8 +47,8 @@ class Writer:
 
     `fence()` is for how many seconds nobody else may lead, 0 if this process does not. It is
     asked before each request, and when that is about to be sent. No request takes longer.
-    Requests wait while it is `in_doubt()` who leads.
-    `wrote` is told of every answer: the kind of write and the seconds.
+    Requests wait while it is `in_doubt()` who leads. `wrote` is told of every answer: the kind
+    of write and the seconds.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class Writer:
         self._fence = fence
         self._in_doubt = in_doubt
         self._wrote = wrote
-        self._turns = asyncio.Semaphore(_AT_ONCE), _LONGEST_WRITE
+        self._turns = asyncio.Semaphore(_AT_ONCE), LONGEST_REQUEST
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE), _LONGEST_EVICTION
 
     async def wait_while_in_doubt(self) -> bool:
@@ -137,7 +135,7 @@ class Writer:
         meta, path = pod.metadata, POD.path(pod.metadata.namespace, pod.metadata.name)
         query: dict[str, Any] = {"dryRun": "All"} if dry_run else {}
         grace = {} if grace_period is None else {"gracePeriodSeconds": grace_period}
-        options: dict[str, Any] = {"preconditions": _known(pod, version), **grace}
+        options = {"preconditions": _known(pod, version), **grace}
         if delete:
             deletion = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
             ask = partial(self._client.delete, path, deletion, **query)
@@ -159,6 +157,6 @@ class Writer:
 
 
 def _known(pod: Pod, version: str) -> dict[str, Any]:
-    """This pod and no successor of its name, of that resourceVersion if there is one."""
+    """This pod, no successor of its name, and of that resourceVersion if any."""
     known = {"uid": pod.metadata.uid}
     return {**known, "resourceVersion": version} if version else known

@@ -35,7 +35,7 @@ _MOST_UIDS = 20_000
 """Pods that are known to have been asked, the latest."""
 _MOST_EVICTORS = 1000
 _REFUSED, _RETURNED = (15.0, 600.0), (60.0, 14_400.0)
-"""Seconds, at first and at most, for which a pod that was refused, or pods of an owner, stay."""
+"""Seconds, at first and at most, for which a refused pod, or the pods of an owner, stay."""
 
 
 class PodEviction(NamedTuple):
@@ -70,12 +70,12 @@ class InVain(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """How many evictions a policy's rates allow now, by rate and name; the whole rate if not named.
+    """How many evictions a policy's rates allow now, by rate and name; all if a name is missing.
 
     The name of the cluster is empty, that of a label is its value.
 
     `until` is when the first eviction leaves its window, None if none counts. `again` is when
-    the first used up rate has room, None if none is. Both are infinite if a plan decides that.
+    a rate that is used up has room, None if none is. Both are infinite if a plan decides that.
     """
 
     left: dict[str, dict[str, int]]
@@ -93,10 +93,10 @@ class Remaining(NamedTuple):
 
 
 class EvictionLog:
-    """Evictions that happened, those that plans intend, what was in vain, and plans on pods."""
+    """Evictions that happened, those that plans intend, what was in vain, plans on pods."""
 
     def __init__(self) -> None:
-        self._label_keys: set[str] = set()
+        self._label_keys = set[str]()
         self._horizon = 0.0
         """Seconds for which limits ask for evictions."""
         self.version = 0
@@ -106,13 +106,13 @@ class EvictionLog:
     def clear(self) -> None:
         """Forget everything."""
         self.version += 1
-        self.past: deque[PodEviction] = deque()
+        self.past = deque[PodEviction]()
         """Those that happened, the oldest first."""
         self._of = defaultdict[str, dict[str, deque[PodEviction]]](dict, cluster={"": self.past})
         """The same by kind and name."""
         self._intended: dict[str, dict[str, PodEviction]] = {}
-        """What plans have yet to ask for, by the uid of the pod and the id of the plan."""
-        self._uids: Newest[str, None] = Newest(_MOST_UIDS)
+        """What plans have yet to ask for, by uid of the pod and id of the plan."""
+        self._uids = Newest[str, None](_MOST_UIDS)
         """Pods that were asked to leave."""
         self._refused: dict[str, float] = {}
         """Pods that the API server kept, by key, and until when they are excluded."""
@@ -148,7 +148,7 @@ class EvictionLog:
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
-        """What plans have yet to ask for, by the uid of the pod, as the first plan has it."""
+        """What plans have yet to ask for, by uid of the pod, as the first plan has it."""
         return {uid: next(iter(by_plan.values())) for uid, by_plan in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
@@ -188,7 +188,7 @@ class EvictionLog:
                 self._label_keys.add(limits.per_label.label)
 
     def remaining(self, limits: Limits, now: float, *, since: float = -math.inf) -> Remaining:
-        """What the rates still allow, beside what is intended and has happened `since` then."""
+        """What the rates still allow, beside what is intended and happened `since` then."""
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
         rates = list(rates_of(limits))
         intended = [row.names for row in self.intended().values()] if rates else []
@@ -236,7 +236,7 @@ class EvictionLog:
         """The workloads for which pods of these were evicted within the window, and so on.
 
         The nearest come first, about a thousand at most. Each has the way from it to one of
-        these, each evicted for the one before. These are not among them.
+        these, each evicted for the one before. These are left out.
         """
         ways: dict[str, tuple[str, ...]] = {workload: (workload,) for workload in workloads}
         for evicted in (queue := list(ways)):
@@ -249,12 +249,12 @@ class EvictionLog:
     # What was in vain: it is excluded for a while, twice as long each time.
 
     def refused(self, pod: Pod, now: float) -> None:
-        """The API server kept the pod: it is excluded, for longer if others of its owner were.
+        """The API server kept the pod: it is excluded, longer if others of its owner were.
 
         A webhook denies the eviction, the right is missing in the namespace, or two budgets cover
-        the pod, which the Eviction API does not support. No decision can see that.
+        the pod, which the Eviction API does not support. No decision sees that.
         """
-        known = _note_in_vain(self._refusing, workload_of(pod) or key_of(pod), now, _REFUSED)
+        known = _note_in_vain(self._refusing, name_of(pod), now, _REFUSED)
         self._refused = {key: until for key, until in self._refused.items() if now < until}
         self._refused[key_of(pod)] = known.until
 
@@ -266,7 +266,7 @@ class EvictionLog:
     def excluded(self, now: float) -> tuple[list[str], list[str], float | None]:
         """Pods that are excluded now, owners whose pods are, and when the first is no more."""
         pods = {key: until for key, until in self._refused.items() if now < until}
-        owners = {owner: known.until for owner, known in self.returning.items() if now < known.until}
+        owners = {owner: row.until for owner, row in self.returning.items() if now < row.until}
         return [*pods], [*owners], min([*pods.values(), *owners.values()], default=None)
 
 

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 EVICTIONS = "giveway.dev/evictions"
 """The annotation of that Lease."""
-_PATIENCE = 10.0
-"""Seconds for a request, as long as a renewal of the lease may take."""
+LONGEST_REQUEST = 10.0
+"""Seconds, as long as a renewal of the lease may take."""
 _RETRY = 1.0
 """Seconds before a request that failed is made again."""
 _GAP = 0.05
@@ -45,11 +45,11 @@ _GAP = 0.05
 _UNHURRIED = 0.95
 """Seconds for which changes gather that nobody waits for."""
 _AGAIN = 30.0
-"""Seconds after which it is written without a change, since evictions have become older."""
+"""Seconds after which it is written again: evictions have become older."""
 _ROOM = 192 * 1024
 """Bytes that are written at most: an object may have 256 KiB of annotations."""
 _AIM = _ROOM * 15 // 16
-"""Bytes that are tried if it is too long, so that it is not packed many times."""
+"""Bytes that are tried if it is too long: so few tries are enough."""
 _LONGEST_TEXT = 16 * 1024 * 1024
 """Bytes that are unpacked at most."""
 _MOST_RETURNING = 400
@@ -60,8 +60,8 @@ class EvictionRecord(msgspec.Struct, frozen=True):
     """What is written at `wall`, in seconds since the epoch; other times are by a clock that says `now`.
 
     `intended` are evictions that plans have yet to ask for, by the uid of the pod, `evictions`
-    those that happened, the newest first. `plans` are the digests of plans on pods, by the uid
-    of the pod. `returning` are owners that put their pods back.
+    those that happened, the newest first. `plans` are the digests of plans on pods, by uid of
+    the pod. `returning` are owners that put their pods back.
     """
 
     wall: float = 0.0
@@ -97,8 +97,8 @@ def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
 def encode(record: EvictionRecord) -> str:
     """The text of a record, of at most 192 KiB; empty for nothing.
 
-    If that is too little, the oldest evictions are left out, then the oldest that plans intend:
-    else the server would refuse all of it.
+    Beyond that the oldest evictions are left out, then the oldest that plans intend: else the
+    server would refuse all of it.
     """
     if replace(record, wall=0.0, now=0.0) == NOTHING:
         return ""
@@ -143,9 +143,9 @@ class DeposedError(Exception):
 async def fenced(ask: Callable[[], Awaitable[T]], fence: Callable[[], float], longest: float) -> T:
     """The answer to a request of at most `longest` seconds, and no longer than this process leads.
 
-    `fence()` is how many seconds that is. It is asked before, and when the request is about to be
-    sent: until there is a connection the process may stand still. Raises DeposedError, and
-    ApiError also without an answer in time.
+    `fence()` is how many seconds that is, asked before, and when the request is about to be sent:
+    until there is a connection the process may stand still. Raises DeposedError, and ApiError
+    also without an answer in time.
     """
 
     def check() -> None:
@@ -196,7 +196,7 @@ class EvictionStore:
         """
         while self._place is not None:
             try:
-                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, _PATIENCE)
+                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, LONGEST_REQUEST)
                 return decode(_text(self._lease))
             except (ApiError, ValueError) as error:
                 self._warn(error)
@@ -218,13 +218,13 @@ class EvictionStore:
                 await asyncio.sleep(_GAP if await self.write() else _RETRY)
 
     async def write(self) -> bool:
-        """Write what is known now, if this process may; whether that succeeded. Failures are logged."""
+        """Write what is known now, if this process may; whether that succeeded. Errors are logged."""
         if self._place is None or self._fence() <= 0:
             return False
         version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())
         try:
             text = await asyncio.to_thread(encode, record_of(self._known, now))
-            await fenced(partial(self._put, *self._place, text), self._fence, _PATIENCE)
+            await fenced(partial(self._put, *self._place, text), self._fence, LONGEST_REQUEST)
         except (ApiError, DeposedError) as error:
             self._written = math.inf if _is_final(error) else min(self._written, version - 1)
             self._warn(error)
@@ -239,7 +239,7 @@ class EvictionStore:
         return False
 
     async def wait_until_written(self, version: int) -> bool:
-        """Wait until that version is written, or the server refuses it; whether that took time."""
+        """Wait until that version is written, or refused by the server; whether that took time."""
         waited = False
         while self._place is not None and self._written < version:
             self.hurried.set()
@@ -264,7 +264,7 @@ class EvictionStore:
         return await unless_absent(self._client.get(LEASE.path(namespace, name), Lease))
 
     def _warn(self, error: Exception) -> None:
-        log.warning("the evictions in Lease %s/%s: %s", *(self._place or ("", "")), error or type(error).__name__)
+        log.warning("the evictions in Lease %s/%s: %s", *(self._place or ("", "")), error)
 
 
 def _text(lease: Lease | None) -> str:

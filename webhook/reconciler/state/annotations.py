@@ -3,14 +3,14 @@
 `giveway.dev/plan` is there while a plan is under way. It is written with the nomination, before
 the first victim is asked to leave. The plan of a gang is on each member and names all, so each
 tells a new leader the whole plan. Who was told and asked is read off the victims.
-`giveway.dev/decision` stays: people, and a new leader, read what was decided, and at which attempt.
+`giveway.dev/decision` stays: it says what was decided, and at which attempt.
 
 A plan of another version is taken off and decided again: a field that must not be passed over
 needs one.
 
 Both have a bounded size: the API server takes 256 KiB of annotations in all. A plan with too many
-victims to name has their uids, by which a new leader finds the names (`with_names`); more than fit
-even so are not written. A decision names as many as fit, and how many more there are.
+victims to name has their uids, as many as fit, by which a new leader finds the names
+(`with_names`). A decision names as many as fit, and counts the others.
 
 `giveway.dev/notice` alone says which victim has a notice of which plan, and by when
 (docs/notice.md). It is written with a condition, in one patch. So a new leader keeps what was
@@ -18,8 +18,8 @@ promised, and gives nobody the time twice. Victims write `giveway.dev/ready-to-l
 takes that off, so it always answers this one.
 
 The webhook lets only the reconciler write these, but a pod may be older, or in a namespace that
-the webhook leaves out. So names, numbers and instants that giveway would not write make a text
-unreadable, and a plan goes on only if the log of evictions has its digest (`digest_of`).
+it leaves out. So names, numbers and instants that giveway would not write make a text unreadable,
+and a plan goes on only if the log of evictions has its digest (`digest_of`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class UnreadableError(ValueError):
 
 
 class PlanVictim(Struct, frozen=True, omit_defaults=True):
-    """A pod that is to leave; the uid tells it from a successor of the same name.
+    """A pod that is to leave; the uid tells it from a successor of its name.
 
     Victims of one `group` go whole or not at all; 0 is none. A name may be left out.
     """
@@ -85,7 +85,7 @@ class PlanVictim(Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the uid if the name is not known."""
+        """`namespace/name`, the uid if that is not known."""
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
 
@@ -106,14 +106,14 @@ class PlanMember(Struct, frozen=True):
 
 
 class PlanRecord(Struct, frozen=True, kw_only=True):
-    """A plan as it is written on a preemptor; `begun`, `deadline` and `newest` are RFC 3339 instants.
+    """A plan as it is on a preemptor; `begun`, `deadline` and `newest` are RFC 3339 instants.
 
     `node` and `devices` are what it holds for this pod; no devices if they are too many to write.
     The plan of a gang is on each of its `members`, which are in one namespace, and has the victims
     of all; a pod by itself has no members. `resize`: the pod is bound and wants to grow. `notice`:
     victims are told so many seconds before they are asked, at most if the policy has changed.
-    `newest` is when the newest pod was made, by the API server's clock; earlier versions of
-    giveway did not write it.
+    `newest` is when the newest pod of that time was made, by the API server's clock; earlier
+    versions did not write it.
     """
 
     id: Id
@@ -151,7 +151,7 @@ class DecidedVictim(Struct, frozen=True, kw_only=True, rename="camel"):
 class Alternative(Struct, frozen=True, kw_only=True, rename="camel"):
     """A node that would have done, with what the choice compares (docs/semantics.md D6).
 
-    `compared` has heading and value of each key of `preemption.ranking.RANKING` that was looked at.
+    `compared`: heading and value of each key of `preemption.ranking.RANKING` that was looked at.
     """
 
     node: str
@@ -159,7 +159,7 @@ class Alternative(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DecisionRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One decision, for people, and how long it took in milliseconds."""
+    """One decision: when, where, by which policy, and how long it took in milliseconds."""
 
     plan: str
     at: _Instant
@@ -169,16 +169,16 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     victims: tuple[DecidedVictim, ...] = ()
     already_leaving: int = 0
     selected: Alternative | None = None
-    """What the plan's node was compared by; None if nobody has to go."""
+    """What the node was compared by; None if nobody has to go."""
     alternatives: tuple[Alternative, ...] = ()
     because: str = ""
-    """Why the node was preferred to the best of the others."""
+    """Why the node was preferred to the next best."""
     left_out: tuple[Name, ...] = ()
-    """Nodes that kube-scheduler did not take though there was room."""
+    """Nodes that kube-scheduler did not take though there was room; nobody acts on it."""
     candidates: int = 0
     decision_ms: float = 0.0
     notice: float = 0.0
-    """Seconds for which victims are told before they are asked."""
+    """Seconds from telling victims to asking them."""
     more_victims: Annotated[int, Meta(ge=0)] = 0
     """Victims that have no room to be named."""
     room: Annotated[str, Meta(max_length=4096)] = ""
@@ -222,14 +222,14 @@ def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:
 
 
 def digest_of(pod: Pod, texts: Mapping[str, str] | None = None) -> str:
-    """What tells a leader the plan and decision that it wrote on a pod, or writes with these texts."""
+    """By what a leader knows plan and decision that it wrote on a pod, or is to write as `texts`."""
     annotations = {**(pod.metadata.annotations or {}), **(texts or {})}
     said = f"{pod.metadata.uid}\n{annotations.get(PLAN, '')}\n{annotations.get(DECISION, '')}"
     return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
 
 
 def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
-    """The plan with the names of those of its victims that are among the pods."""
+    """The plan with the names of its victims that are among the pods."""
     if all(victim.name for victim in record.victims):
         return record
     known = {pod.metadata.uid: pod.metadata for pod in pods}
@@ -249,20 +249,20 @@ def plan_of(pod: Pod) -> PlanRecord | None:
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
-    """The last decision written on a pod; None if there is none that can be read."""
+    """The last decision on a pod; None if there is none that can be read."""
     with suppress(UnreadableError):
         return _read(pod, DECISION, _DECISION)
     return None
 
 
 def carries(pod: Pod, plan: str) -> bool:
-    """Whether a plan is written on a pod: the one of this id, or just this text."""
+    """Whether a plan is on a pod: the one of this id, or just this text."""
     text = (pod.metadata.annotations or {}).get(PLAN)
     return text is not None and (text == plan or f'"id":"{plan}"' in text)
 
 
 def not_own(pod: Pod) -> dict[str, str]:
-    """A pod's annotations without the reconciler's, and the answers to them."""
+    """A pod's annotations without the reconciler's and the answers to them."""
     annotations = pod.metadata.annotations or {}
     return {key: text for key, text in annotations.items() if key not in _OF_PLANS}
 
@@ -300,7 +300,7 @@ def notice_of(pod: Pod) -> NoticeRecord | None:
 
 
 def is_ready(pod: Pod, plan: str) -> bool:
-    """Whether a pod with a notice of this plan says that nobody need wait for it."""
+    """Whether a pod with a notice of this plan says that it need not be waited for."""
     if (pod.metadata.annotations or {}).get(READY) != "true":
         return False
     notice = notice_of(pod)
