@@ -130,7 +130,8 @@ def _that_fit_afterwards(
         alone = (pods.node[victims] == node).all()
         if codes[top] == 0 and (alone or fits_on(potential.snapshot, preemptor, names[node], without=victims)):
             return of_nodes.only(codes == 0)
-        left = ~np.isin(candidates.nodes, of_nodes.nodes[codes > 0])  # what rejects the best of a node rejects others
+        # What rejects the best of a node rejects others there
+        left = ~np.isin(candidates.nodes, of_nodes.nodes[codes > 0])
         left[first] = False
         candidates = candidates.only(left)
         if not left.any():
@@ -154,7 +155,8 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
         return "not eligible due to preemptionPolicy=Never."
     if why_not := rules.why_not(incoming.pod, snapshot.classes, now) or incoming.beyond:
         return f"not eligible: {why_not}."
-    pods, node = snapshot.pods, snapshot.nodes.find(incoming.pod.status.nominated_node_name)
+    pods = snapshot.pods
+    node = snapshot.nodes.find(incoming.pod.status.nominated_node_name)
     if node is None or (failures.code[node] > 0 and not failures.resolvable[node]):
         return ""
     # A victim on its way out makes room there; a policy's victims go by the Eviction API and are marked by it
@@ -195,7 +197,8 @@ def _failures(snapshot: Snapshot, preemptor: Pod, without: Rows = NO_PODS) -> Fa
 
 def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> list[DeviceId]:
     """The devices that the pod would get on the node, judged like `fits`, shared ones left out."""
-    row, devices = snapshot.nodes.find(node), prefilter(snapshot, compile_pod(preemptor), without).devices
+    row = snapshot.nodes.find(node)
+    devices = prefilter(snapshot, compile_pod(preemptor), without).devices
     return [] if row is None or devices is None else devices.allocation(row) or []
 
 

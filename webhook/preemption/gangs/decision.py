@@ -222,9 +222,12 @@ class _Decision:
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
         """The cheapest room found with nobody placed `outside`: member by member, then with fewer units."""
-        placer, need, leaving = self._placer(outside), self.gang.missing, self.leaving
+        placer = self._placer(outside)
+        need = self.gang.missing
+        leaving = self.leaving
         looks = [placer.look(shape, leaving) for shape in self.shapes]
-        members, local = LikeMembers(looks[0], need), all(failures.state.is_local for failures in looks)
+        members = LikeMembers(looks[0], need)
+        local = all(failures.state.is_local for failures in looks)
         alike = local and len(looks) == 1
 
         def placed_without(gone: Rows) -> list[Placed] | None:
@@ -248,9 +251,10 @@ class _Decision:
         if chosen is None:
             return None
         placed = placed_without(rows_of(chosen))
-        if placed is None:  # what holds a port beside a victim holds it still, and a member may need a later victim
-            return (going, in_turn) if local and in_turn else None
-        return chosen, placed
+        if placed is not None:
+            return chosen, placed
+        # What holds a port beside a victim holds it still, and a member may need a later victim
+        return (going, in_turn) if local and in_turn else None
 
     def _units_that_help(self, looks: Sequence[Failures], units: EvictionUnits) -> list[Unit] | None:
         """The units with a pod where evicting may help a member; None if there are many."""
@@ -277,7 +281,7 @@ class _Decision:
             gang=self.gang,
             placements=tuple(Placement(pod, names[node]) for pod, node in placed),
             victims=tuple(victims),
-            outside=frozenset(names[row] for row in outside.tolist()) if self.gang.topology_keys else frozenset(),
+            outside=frozenset(names[row] for row in (outside.tolist() if self.gang.topology_keys else ())),
         )
         if units is None:
             return decision

@@ -145,7 +145,8 @@ def fewer_units(
         return known[key]
 
     def cheaper(going: list[Unit]) -> list[Unit] | None:
-        price, others = prices.price(going), [unit for unit in reversed(units) if unit not in going]
+        price = prices.price(going)
+        others = [unit for unit in reversed(units) if unit not in going]
         for out in chain(combinations(going, 1), combinations(going, 2)):
             rest = [unit for unit in going if unit not in out]
             for instead in (rest, *([*rest, unit] for unit in others)):
@@ -185,7 +186,8 @@ class LikeMembers:
     def __init__(self, failures: Failures, need: int) -> None:
         self.state, self._need = failures.state, need
         nodes, counters = nodes_to_use(failures), self.state.counters
-        names, amounts = [counter.name for counter in counters], self.state.incoming.amounts
+        names = [counter.name for counter in counters]
+        amounts = self.state.incoming.amounts
         self._demand = np.array([amounts.get(name, 0) if name else 1 for name in names], np.int64)
         left = np.stack([counter.limit[nodes] - counter.beside[nodes] for counter in counters], axis=1)
         self._free = left + self._demand

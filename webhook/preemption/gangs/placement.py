@@ -161,7 +161,10 @@ class Placer:
     """
 
     def __init__(self, trial: TrialPlacement, shapes: Sequence[MemberShape], need: int, left_out: Rows) -> None:
-        self.trial, self.shapes, self.need, self.left_out = trial, shapes, need, left_out
+        self.trial = trial
+        self.shapes = shapes
+        self.need = need
+        self.left_out = left_out
         self.placed: list[Placed] = []
         self._with_devices: dict[int, bytes] = {}
         """What members with devices ask for, by the node's row; empty if nobody knows what they get."""
@@ -180,7 +183,8 @@ class Placer:
 
     def _binds_volumes(self, pod: Pod) -> bool:
         for volume in pod.spec.volumes or ():
-            claim = self.trial.snapshot.claims.get(f"{pod.metadata.namespace}/{claim_name(pod, volume)}")
+            key = f"{pod.metadata.namespace}/{claim_name(pod, volume)}"
+            claim = self.trial.snapshot.claims.get(key)
             if claim is not None and not claim.spec.volume_name:
                 return True
         return False
@@ -239,7 +243,8 @@ class Placer:
                     if not nodes and evictions is not None:
                         nodes = evictions.make_room(failures, most)
                         if nodes and failures.state.devices is not None:
-                            failures = self.look(shape, evictions.rows)  # the victims' devices are free now
+                            # The victims' devices are free now
+                            failures = self.look(shape, evictions.rows)
                     for node in nodes:
                         self.put(pods.pop(0), node, failures.state)
                     if not nodes:
@@ -266,8 +271,8 @@ class Placer:
             if self._try_nodes(rest, gone):
                 return True
             self.take_back()
-        others = [entry for entry in rest if entry[0] is not shape]  # who is alike has no room either
-        return self._try_nodes(others, gone)
+        # Who is alike has no room either
+        return self._try_nodes([entry for entry in rest if entry[0] is not shape], gone)
 
 
 def by_tightness(failures: Failures) -> Rows:

@@ -1,4 +1,4 @@
-"""The candidate nodes with their victims, as columns; objects are made only for those that are looked at."""
+"""The candidate nodes with their victims, as columns; only those that are looked at become objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webhook.preemption.victims.units import Units
 class Victim(NamedTuple):
     """A pod that would go; `start_time` is in seconds, infinite for one that has not started.
 
-    `group` names the group that it goes with; empty for a pod that goes by itself.
+    `group` names the group that it goes with, empty for none.
     """
 
     namespace: str
@@ -51,7 +51,7 @@ def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Vi
 class Candidate(NamedTuple):
     """A node that the preemptor fits on once the victims, most important first, are gone.
 
-    Some of them may be on other nodes: members of a group that goes whole, or pods that stand in the way from there.
+    Some may be on other nodes: members of a group that goes whole, or pods that stand in the way.
     """
 
     node: str
@@ -62,9 +62,10 @@ class Candidate(NamedTuple):
 class Candidates(NamedTuple):
     """The victims of all candidates: of `nodes[i]` the `sizes[i]` rows of `pods` from `starts[i]` on.
 
-    They stand most important first, and every candidate has at least one. `violating` are the victims beyond a budget,
-    `violations` their number by candidate, as an extender says it if one was asked. `group` has the id of the group
-    that goes whole with each victim, 0 for a pod that goes by itself. By `units` some have their group's priority.
+    They stand most important first; each candidate has at least one. `violating` are those beyond a
+    budget, `violations` their number by candidate, as an extender says it if one was asked. `group` is
+    by victim the id of the group that goes whole with it, else 0. By `units` some have their group's
+    priority.
     """
 
     snapshot: Snapshot
@@ -90,19 +91,20 @@ class Candidates(NamedTuple):
     ) -> Candidates:
         """The candidates of these victims, node by node: nodes, rows, who is beyond a budget.
 
-        If a node is several candidates `of` tells them apart, by a number for each victim. With `units` the groups of
-        the victims go with them, whatever node their other members are on.
+        If a node is several candidates `of` tells them apart, by a number for each victim. With `units`
+        the victims' groups go with them, whatever node the other members are on.
         """
         starts = np.flatnonzero(np.diff(nodes if of is None else of, prepend=-1))
+        none = np.zeros(len(pods), np.intp)
         sizes = np.diff(np.append(starts, len(pods)))
-        violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
-        made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations, np.zeros(len(pods), np.intp))
+        violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else none
+        made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations, group=none)
         if units is None or not units.member_of[pods].any():
             return made
         return made._with_groups(units)
 
     def _with_groups(self, units: Units) -> Candidates:
-        """The same with all members of the groups of which one is a victim."""
+        """The same with all members of groups of which one is a victim."""
         first = self.numbers * len(units.sizes)
         group = units.group[self.pods].astype(np.intp)
         if units.above is not None:  # whom a group can spare goes with it
@@ -113,9 +115,9 @@ class Candidates(NamedTuple):
             return self._replace(units=units)
         single = group == 0
         of, groups = np.divmod(np.unique((first + group)[~single]), len(units.sizes))
-        members = {id_: self.snapshot.pods.grouped.members(id_) for id_ in np.unique(groups).tolist()}
+        members = {id_: self.snapshot.pods.grouped.members(id_) for id_ in set(groups.tolist())}
         whole = [members[id_] for id_ in groups.tolist()]
-        counts = [len(rows) for rows in whole]
+        counts = list(map(len, whole))
         of = np.concatenate([self.numbers[single], np.repeat(of, counts)])
         pods = np.concatenate([self.pods[single], *whole])
         group = np.concatenate([group[single], np.repeat(groups, counts)])
@@ -132,7 +134,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Sequence[Candidate], units: Units | None = None) -> Candidates:
-        """The columns of candidates given as objects; each has a victim, and the snapshot knows them all."""
+        """Candidates given as objects, each with a victim; the snapshot knows them all."""
         keys = [(victim.namespace, victim.name) for candidate in given for victim in candidate.victims]
         pods = np.array([snapshot.pods.find(*key) for key in keys], np.intp)
         nodes = np.array([snapshot.nodes.find(candidate.node) for candidate in given], np.intp)
@@ -143,7 +145,7 @@ class Candidates(NamedTuple):
         return made._replace(violations=np.array([candidate.pdb_violations for candidate in given], np.int64))
 
     def only(self, chosen: Mask) -> Candidates:
-        """Those of the candidates for which the mask, one entry a candidate, is true."""
+        """Those of the candidates that are `chosen`."""
         if chosen.all():
             return self
         sizes, pods = self.sizes[chosen], np.repeat(chosen, self.sizes)
@@ -173,7 +175,7 @@ class Candidates(NamedTuple):
         return here
 
     def elsewhere(self) -> Ints:
-        """How many victims of each candidate are on other nodes; there is a candidate."""
+        """How many victims of each candidate are elsewhere; there is one."""
         return self.summed((~self.here()).astype(np.int64))
 
     def priority_of(self, rows: Rows) -> Ints:
@@ -181,12 +183,12 @@ class Candidates(NamedTuple):
         return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
 
     def summed(self, values: NDArray[Any]) -> Ints:
-        """The sum of values by victim for each candidate, of which there is at least one."""
+        """The sum of values by victim for each candidate; there is one."""
         sums: Ints = np.add.reduceat(values, self.starts)
         return sums
 
     def count_of(self, groups: NDArray[Any]) -> Ints:
-        """How many of the groups with these ids, of each victim one or 0, each candidate has."""
+        """How many groups each candidate has, by ids of those of the victims, or 0."""
         pairs = np.unique(((self.numbers << 32) | groups)[groups > 0])
         return np.bincount(pairs >> 32, minlength=len(self.nodes)).astype(np.int64)
 
@@ -195,11 +197,12 @@ class Candidates(NamedTuple):
         return [self.snapshot.nodes.names[node] for node in self.nodes[numbers].tolist()] if len(numbers) else []
 
     def objects(self, numbers: Sequence[int] | Rows) -> list[Candidate]:
-        """The chosen ones; of equal importance, victims beyond a budget come first, as there."""
+        """The chosen ones; of equal victims those beyond a budget come first, as in kube-scheduler."""
         chosen = np.asarray(numbers, np.intp)
         sizes = self.sizes[chosen]
         of, ends = np.repeat(np.arange(len(chosen)), sizes), np.cumsum(sizes)
-        place = np.arange(len(of)) + (self.starts[chosen] - ends + sizes)[of]
+        starts = ends - sizes
+        place = np.arange(len(of)) + (self.starts[chosen] - starts)[of]
         rows, group = self.pods[place], self.group[place]
         told = victims_in(self.snapshot, rows, group.tolist())
         keys: list[NDArray[Any]] = [~self.violating[place], self.snapshot.pods.start[rows]]
@@ -207,10 +210,10 @@ class Candidates(NamedTuple):
             groups = np.array([victim.group for victim in told])
             keys = [np.array([victim.key for victim in told]), *keys, groups, -self.units.sizes[group]]
         victims = [told[at] for at in np.lexsort((*keys, -self.priority_of(rows), of)).tolist()]
-        starts, violations = (ends - sizes).tolist(), self.violations[chosen].tolist()
+        columns = starts.tolist(), ends.tolist(), self.violations[chosen].tolist()
         return [
             Candidate(name, victims[start:end], count)
-            for name, start, end, count in zip(self.names(chosen), starts, ends.tolist(), violations, strict=True)
+            for name, start, end, count in zip(self.names(chosen), *columns, strict=True)
         ]
 
     def by_name(self) -> list[Candidate]:
@@ -219,4 +222,4 @@ class Candidates(NamedTuple):
 
 
 CandidateFilter = Callable[[Candidates], NDArray[np.int8]]
-"""Says of every candidate whether it may be selected: 0 if it may, else a code of the caller's for why not."""
+"""Says of each candidate whether it may be selected: 0 if it may, else the caller's code for why not."""

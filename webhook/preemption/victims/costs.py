@@ -26,7 +26,7 @@ class VictimCosts(NamedTuple):
     """What a policy counts of each pod.
 
     `grace_period` is what the policy gives instead of the pods' own. `evicted` is by pod row how often
-    the pod's workload was evicted recently, None if nobody knows.
+    the pod's workload was evicted recently, None if nobody knows or counts it.
     """
 
     snapshot: Snapshot
@@ -37,13 +37,6 @@ class VictimCosts(NamedTuple):
     def order_of(self, rows: Rows) -> list[Ints | Floats]:
         """What orders pods of equal priority: for each key an array of the shape of `rows`."""
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
-
-    @property
-    def outside(self) -> tuple[Ints, ...]:
-        """What the order looks at that is not written on the pods."""
-        if self.evicted is None or self.cost.recent_evictions is None:
-            return ()
-        return (self.evicted,)
 
     def deletion_cost(self, rows: Rows) -> Ints:
         """What `controller.kubernetes.io/pod-deletion-cost` says; 0 for no int32."""
@@ -78,11 +71,6 @@ class VictimCosts(NamedTuple):
     def totals(self, candidates: Candidates, now: float) -> list[Ints | Floats]:
         """What each candidate's victims cost if they go at `now`, by each key that counts."""
         return [key.total(self, candidates, now) for key in COST_KEYS if key.counts(self.cost)]
-
-
-def _group_restarts(costs: VictimCosts, candidates: Candidates, _now: float) -> Ints:
-    """How many groups lose a member."""
-    return candidates.count_of(costs.snapshot.pods.group[candidates.pods])
 
 
 def last_end(candidates: Candidates, grace_period: int | None, now: float) -> Floats:
@@ -144,7 +132,7 @@ COST_KEYS = (
         because="fewer groups of pods lose a member for it",
         counts=lambda cost: cost.group_restarts,
         order=lambda costs, rows: np.where(costs.snapshot.pods.group[rows] > 0, 1, 0),
-        totals=_group_restarts,
+        totals=lambda costs, those, _now: those.count_of(costs.snapshot.pods.group[those.pods]),
     ),
     CostKey(
         name="deletion_cost",
@@ -160,7 +148,7 @@ COST_KEYS = (
         text=seconds,
         counts=lambda cost: cost.lost_work is not None,
         order=lambda costs, rows: -costs.saved(rows),
-        totals=lambda costs, candidates, now: candidates.summed(costs.lost(candidates.pods, now)),
+        totals=lambda costs, those, now: those.summed(costs.lost(those.pods, now)),
     ),
     CostKey(
         name="recent_evictions",
@@ -176,7 +164,7 @@ COST_KEYS = (
         text=seconds,
         counts=lambda cost: cost.grace_period,
         order=lambda costs, rows: np.where(costs.grace_period is None, costs.snapshot.pods.grace[rows], 0),
-        totals=lambda costs, candidates, now: last_end(candidates, costs.grace_period, now),
+        totals=lambda costs, those, now: last_end(those, costs.grace_period, now),
     ),
 )
 """The keys in their order."""
@@ -190,6 +178,8 @@ def victim_costs(snapshot: Snapshot, rules: Rules, evicted: Ints | None = None) 
     policy = rules.policy
     if policy is None or not any(key.counts(policy.victims.cost) for key in COST_KEYS):
         return None
+    if policy.victims.cost.recent_evictions is None:
+        evicted = None
     return VictimCosts(snapshot, policy.victims.cost, policy.grace_period_seconds, evicted)
 
 

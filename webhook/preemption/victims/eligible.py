@@ -125,7 +125,9 @@ class PotentialVictims(NamedTuple):
             order = np.lexsort((pods.start[rows], *(-key for key in reversed(keys(rows)))), axis=-1)
             return np.take_along_axis(rows, order, axis=-1)
         known = units and units.by_policy, costs and (costs.cost, costs.grace_period)
-        outside = *((first,) if units else ()), *(costs.outside if costs else ())
+        outside = [first] if units else []
+        if costs is not None and costs.evicted is not None:
+            outside.append(costs.evicted)
         return self.snapshot.slot_order(known).slots_of(nodes, keys, outside)
 
     def excluded(self, row: int) -> ExcludedPod | None:
@@ -176,7 +178,8 @@ class PotentialVictims(NamedTuple):
     def _protected(self, row: int) -> tuple[str, str]:
         """Why the pod is protected now: by its window, or by what its class tolerates."""
         profile, start = self._profile(row), float(self.snapshot.pods.start[row])
-        until, seconds = self.rules.protects_until(self.now), self.rules.protection(profile)
+        until = self.rules.protects_until(self.now)
+        seconds = self.rules.protection(profile)
         rule, what = "protection", "it is protected for"
         if not seconds or self.now >= min(start + seconds, until):
             classes, name = self.snapshot.classes, profile.priority_class_name
@@ -185,7 +188,8 @@ class PotentialVictims(NamedTuple):
                 why = silence(name, classes.get(name), profile.priority)
                 return "toleration", f"whose preemption it tolerates is not known: {why}"
             below, seconds = toleration
-            rule, what = "toleration", f"its PriorityClass tolerates preemption by priorities below {below} for"
+            rule = "toleration"
+            what = f"its PriorityClass tolerates preemption by priorities below {below} for"
             if np.isinf(seconds):
                 return rule, f"{what} ever"
             until = np.inf
@@ -310,7 +314,7 @@ def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, inc
     if own:
         _apply(code, units.member_of == own, Exclusion.OWN_GROUP)
     if rules.strict_budgets and len(snapshot.budgets):
-        # All members of a group go at once: as many as its budgets let go, counted over the whole cluster
+        # All members of a group go at once, as its budgets let go over the whole cluster
         group = units.member_of
         may_go = code == Exclusion.NONE
         rows = np.flatnonzero((group > 0) & may_go)
@@ -337,7 +341,9 @@ def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int 
     that. For a preemptor of a `priority` the windows count, too, in which a pod's PriorityClass
     tolerates its preemption.
     """
-    pods, classes, until = snapshot.pods, snapshot.classes, rules.protects_until(now)
+    pods = snapshot.pods
+    classes = snapshot.classes
+    until = rules.protects_until(now)
     ends: list[Floats] = []
 
     def add(seconds: Floats, latest: float) -> None:
@@ -362,7 +368,8 @@ def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int 
 
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> Mask:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
-    namespace, class_name = incoming.namespace, incoming.pod.spec.priority_class_name
+    namespace = incoming.namespace
+    class_name = incoming.pod.spec.priority_class_name
     labels = at_creation(incoming.pod.metadata).labels or {}
     of_namespace = snapshot.namespace_labels(namespace)
     inside = np.zeros(snapshot.pods.rows, np.bool_)

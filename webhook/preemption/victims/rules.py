@@ -97,7 +97,8 @@ class Rules:
         """
         if self.policy is None:
             return VictimReason("priority", "its priority is lower", may_go=True)
-        victims, scheduler, name = self.policy.victims, profile.scheduler_name, profile.priority_class_name
+        victims = self.policy.victims
+        scheduler, name = profile.scheduler_name, profile.priority_class_name
         if not {scheduler, ANY}.intersection(victims.schedulers):
             names = ", ".join(victims.schedulers)
             text = f"its scheduler is {scheduler!r}, the policy is for {names}"
@@ -107,7 +108,8 @@ class Rules:
             if (value := signal.says(signal.protects, annotations)) is not None:
                 text = f'its annotation {signal.annotation} says "{value}"'
                 return VictimReason("signal", text)
-        rule, opt_in, keys = victims.mode.value, victims.mode is VictimMode.OPT_IN, victims.annotations.preemptible
+        rule, keys = victims.mode.value, victims.annotations.preemptible
+        opt_in = victims.mode is VictimMode.OPT_IN
         if opt_in and not name:
             return VictimReason("no-priority-class", "it has no priorityClassName, so it is never a victim")
         word = "true" if opt_in else "false"
@@ -135,7 +137,8 @@ class Rules:
 
         `now` is in seconds since the epoch.
         """
-        name, priority = preemptor.spec.priority_class_name, preemptor.spec.priority
+        name = preemptor.spec.priority_class_name
+        priority = preemptor.spec.priority
         if self.policy is not None and name and not _speaks(name, priority, classes):
             instead = f"give the class the value {priority or 0} again, or make the pod again"
             why = silence(name, classes.get(name), priority)

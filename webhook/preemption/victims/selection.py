@@ -51,7 +51,9 @@ class _Room:
     """
 
     def __init__(self, state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> None:
-        gone, nodes, on = np.moveaxis(pods.rows, 1, 0), pods.nodes, state.snapshot.pods.node
+        gone = np.moveaxis(pods.rows, 1, 0)
+        nodes = pods.nodes
+        on = state.snapshot.pods.node
         here = gone * (on[gone] == nodes) if pods.across else gone
         self.rooms, self.width = list[MeterRoom](), len(nodes)
         for meter in meters:
@@ -204,7 +206,8 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
     """Put the units back, those beyond a budget first, those `leaving` last; returns who has to go."""
     units, columns = pods.units, np.arange(len(pods.nodes))
-    kept, beyond = np.zeros(units.shape, np.bool_), np.asarray(violating.any(axis=1))
+    kept = np.zeros(units.shape, np.bool_)
+    beyond = np.asarray(violating.any(axis=1))
     turn = (~beyond).view(np.int8)
     if leaving is not None:
         turn[leaving[pods.rows[:, 0]]] = 2

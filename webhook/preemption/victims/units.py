@@ -40,8 +40,8 @@ class Units(NamedTuple):
     never: Mask | None
     priority: Ints
     sizes: Ints
-    above: NDArray[np.int32] | None = None
-    by_policy: GroupDisruption = GroupDisruption.GROUP
+    above: NDArray[np.int32] | None
+    by_policy: GroupDisruption
 
     def importance(self, member_index: NDArray[np.int32]) -> Ints:
         """One number to order units: priority, then groups, the larger first, single pods, and spared ones.
@@ -140,7 +140,8 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
     for group in touched.tolist():
         key = pods.groups.values[group]
         assert key is not None
-        members, minimum = pods.grouped.members(group), pods.grouped.objects[key].minimum
+        members = pods.grouped.members(group)
+        minimum = pods.grouped.objects[key].minimum
         parts.append(np.array(pods.beyond(members.tolist(), minimum, set(going.tolist())), np.intp))
     return np.sort(np.concatenate(parts))
 
