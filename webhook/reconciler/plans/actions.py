@@ -60,9 +60,9 @@ IN_VAIN = LOST_ROOM | HOPELESS | {Ending.FAILED, Ending.OUTDATED}
 class Verb(StrEnum):
     """What is asked of the API server about a pod, and what for.
 
-    NOMINATE: write nomination and plan on a member. DISPLACE: clear another pod's nomination. TRY: ask
-    with `dryRun` whether a victim would go. TELL: give it its notice. ASK: have it leave. READ: find
-    out whether it leaves, since no answer said so.
+    NOMINATE: write nomination and plan on a member. DISPLACE: clear another pod's nomination.
+    TRY: ask with `dryRun` whether a victim would go. TELL: give it its notice. ASK: have it
+    leave. READ: find out whether it leaves, since no answer said so.
     """
 
     NOMINATE = "nominate"

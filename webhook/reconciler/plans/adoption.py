@@ -1,7 +1,7 @@
 """What a new leader takes over from the one before: the evictions, and the plans written on pods.
 
-An annotation is text that somebody wrote. So a plan is believed only if the log of evictions has its
-digest. Then it is a plan like any other: a look says whether and how it goes on.
+An annotation is text that somebody wrote. So a plan is believed only if the log of evictions
+has its digest. Then it is a plan like any other: a look says whether and how it goes on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The look at a plan: what to do next, by the newest state, the log and the time (docs/semantics.md E3, E9).
 
-Nothing else decides about a plan, and it changes nothing. A look follows on all that happens to a plan or
-is done for it; a new leader begins with one. How far a plan has come is not stored: what was written,
-told and asked says it.
+Nothing else decides about a plan, and it changes nothing. A look follows on all that happens
+to a plan or is done for it; a new leader begins with one. How far a plan has come is not
+stored: what was written, told and asked says it.
 """
 
 from __future__ import annotations
@@ -84,39 +84,33 @@ class Look:
         self.plan, self.context, self.at, self.now = plan, context, at, at.monotonic
         self.evaluator, self.policy_set, self.plans = context
         self.state, self.snapshot = self.evaluator.state, self.evaluator.state.snapshot
-        known = ((member, self.state.pods.get(member.key)) for member in plan.unplaced)
-        self.pods = [(member, pod) for member, pod in known if pod]
+        self.pods = [(row, pod) for row in plan.unplaced if (pod := self.state.pods.get(row.key))]
         policies = [policy_for(pod, self.policy_set) for _, pod in self.pods]
         self.policy = policies[0] if policies and policies.count(policies[0]) == len(policies) else None
         """By which it goes on; None if no policy lets the reconciler preempt for all members."""
-        self.going: dict[str, Pod] = {}
+        known = ((row.uid, self.state.pod_of(row.key, row.uid)) for row in plan.record.victims)
+        self.going = {uid: pod for uid, pod in known if pod and (uid in plan.needed or uid in plan.gone)}
         """The victims that are to go or were asked, and are there, by uid."""
-        for victim in plan.record.victims:
-            uid, pod = victim.uid, self.state.pod_of(victim.key, victim.uid)
-            if pod and (uid in plan.needed or uid in plan.gone):
-                self.going[uid] = pod
         self.there = {uid: pod for uid, pod in self.going.items() if uid in plan.needed and stays(pod)}
         """Those of them that have yet to be asked and do not leave anyway."""
-        self.left = [row for row in plan.record.victims if row.uid in self.there and self._asks(row.uid)]
-        """Those of them that this plan asks."""
+        self.left: list[PlanVictim] = []
+        """Those of them that this plan asks: no other one has, and no earlier one will."""
+        for victim in plan.record.victims if not plan.rehearsed else ():
+            uid, others = victim.uid, self.plans.of(victim.uid)
+            earlier = (other for other in others if not other.ended and other.order < plan.order)
+            asked = any(uid in other.gone for other in others)
+            if uid in self.there and not asked and not any(uid in other.needed for other in earlier):
+                self.left.append(victim)
         self.untried = [pod for uid, pod in self.there.items() if uid not in plan.tried]
         """Those of whom the server was not asked yet whether it would keep them."""
         self.several = len(self.there) + len(plan.gone) > 1
         """Whether one that is kept costs others, also those that other plans ask."""
-        asked = plan.gone | plan.asking.keys()
-        groups = {victim.group for victim in plan.record.victims if victim.uid in asked} - {0}
+        begun = plan.gone | plan.asking.keys()
+        groups = {victim.group for victim in plan.record.victims if victim.uid in begun} - {0}
         self.bound = {victim.uid for victim in plan.record.victims if victim.group in groups}
         """Those of whose group one was asked, or may have been: they go with it."""
-        self.fresh = not asked
+        self.fresh = not begun
         """Whether nobody was asked yet."""
-
-    def _asks(self, uid: str) -> bool:
-        """Whether this plan asks a victim: no other one has, and no earlier one will."""
-        for other in self.plans.of(uid):
-            earlier = not other.ended and other.order < self.plan.order
-            if uid in other.gone or (earlier and uid in other.needed):
-                return False
-        return not self.plan.rehearsed
 
     def step(self) -> Step:
         """What to do next; the plan is over at its deadline."""
@@ -242,11 +236,11 @@ class Look:
         return End(Ending.OUTDATED, why) if why else None
 
     def _in_vain(self, policy: PreemptionPolicy) -> End | Spare | None:
-        """Whether evicting would not help, or is not needed, for all or for some of the victims.
+        """Whether evicting would not help, or is not needed, for all or some of the victims.
 
-        All stay if all members fit. Else those stay without which each member fits, once the other
-        victims and the pods that leave in time are gone. What goes together by the rules stays or
-        goes whole: if one of a group has been asked, the others are needed.
+        All stay if all members fit. Else those stay without which each member fits, once the
+        other victims and the pods that leave in time are gone. What goes together by the rules
+        stays or goes whole: if one of a group has been asked, the others are needed.
         """
         plan, snapshot, pods = self.plan, self.snapshot, self.snapshot.pods
         rules = self.policy_set.rules[policy.name]
@@ -298,7 +292,7 @@ class Look:
     def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
         """Ask those of the victims that are left whose turn it is: everybody has been told."""
         plan, left, there = self.plan, self.left, self.there
-        together = bool(plan.devices)
+        together = any(member.devices for member in plan.unplaced)
         # 1. Before its notice is over one goes if it is ready. A group goes at once, and so do all for devices.
         told = [victim for victim in left if plan.notices.get(victim.uid, self.now) > self.now]
         early = {victim for victim in told if not is_ready(there[victim.uid], plan.id)}
@@ -329,10 +323,9 @@ class Look:
             chosen = [min(grouped, key=lambda victim: there[victim.uid].spec.node_name in nodes)]
         else:
             # The rest of a group goes at once when no budget can refuse one of it any more.
-            some = 0 < len(covered) < len(asked)
             last = covered == asked and (together or math.isinf(later))
             first = slow or (covered[:-1] if last else covered) or asked
-            whole = set() if some else {victim.group for victim in first} - {0}
+            whole = {victim.group for victim in first if not covered} - {0}
             chosen = [victim for victim in asked if victim in first or victim.group in whole]
         # 7. One that was asked in vain is asked after a pause: nobody goes in its place.
         return self.ask(Verb.ASK, [there[row.uid] for row in chosen]) if chosen else Wait(later)

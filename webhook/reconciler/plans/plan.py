@@ -173,8 +173,8 @@ class Plan(msgspec.Struct, eq=False):
     @property
     def unclear(self) -> set[str]:
         """Uids of the victims whose answers have not come yet, or were lost."""
-        answered = {uid for uid, tries in self.tries.items() if not (self.busy or tries.unclear)}
-        return self.asking.keys() - answered
+        busy, tries = self.busy, self.tries
+        return {uid for uid in self.asking if busy or uid not in tries or tries[uid].unclear}
 
     def counted_on(self) -> dict[str, CountedOn | None]:
         """What decisions count on, by pod: victims leave, and members are nominated or not."""

@@ -1,7 +1,7 @@
 """The plans under way: how they begin, what changes and answers mean, how they end. Acts on nothing.
 
-Which notices there are only the pods tell that carry them. One that no plan stands behind is taken off,
-whoever wrote it, and however its plan ended.
+Which notices there are only the pods tell that carry them. One that no plan stands behind is
+taken off, whoever wrote it, and however its plan ended.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PlanManager:
             meta = victim.metadata
             group = numbers.setdefault(outcome.groups.get(key_of(victim), ""), len(numbers))
             rows.append(PlanVictim(meta.namespace, meta.name, meta.uid, group))
-        gang = [PlanMember(row.metadata.name, row.metadata.uid, node) for row, node in outcome.places]
+        gang = (PlanMember(row.metadata.name, row.metadata.uid, node) for row, node in outcome.places)
         record = PlanRecord(
             id=uuid.uuid4().hex[:16],
             node=outcome.node,
@@ -337,10 +337,10 @@ class PlanManager:
     # How it ends.
 
     def end(self, plan: Plan, ending: Ending, because: Member | None = None) -> list[Member]:
-        """End a plan, maybe `because` of a member, or have that leave it; returns for whom it is over now.
+        """End a plan, maybe `because` of a member, or have that leave it.
 
-        That is nobody if it has ended before. The next look says whether the others go on without one.
-        If the lease is lost the plan may be taken up again.
+        Returns for whom it is over now: for nobody if it has ended before. The next look says
+        whether the others go on without one. If the lease is lost it may be taken up again.
         """
         if plan.ended:
             return []

@@ -1,8 +1,8 @@
 """The room that a plan waits for, when it comes, and who took it; and devices that are held.
 
-A nomination reserves no devices (docs/kubernetes-behaviour.md K43). So decisions count those that the
-preemptor would get as taken. The victims that have them are asked so that all end together: who wants
-fewer devices would take the first that comes free.
+A nomination reserves no devices (docs/kubernetes-behaviour.md K43). So decisions count
+those that the preemptor would get as taken. The victims that have them are asked so that
+all end together: who wants fewer devices would take the first that comes free.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from webhook.reconciler.state.state import State
 def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: float) -> float:
     """When a plan is given up if nothing happens, in monotonic seconds; infinite if others act first.
 
-    The time counts from when all room was there, while the preemptor's scheduler is seen at work: else
-    no node is to blame. Before, it counts from the last end of a notice, a victim, or a pod that leaves
-    the node: who ends sooner may have kept others from being asked. A deletionTimestamp is by the API
-    server's clock, which may be behind: a pod has its grace period since it was asked or seen to leave.
+    The time counts from when all room was there, while the preemptor's scheduler is seen
+    at work: else no node is to blame. Before, it counts from the last end of a notice, a
+    victim, or a pod that leaves the node: who ends sooner may have kept others from being
+    asked. A deletionTimestamp is by the API server's clock, which may be behind: a pod has
+    its grace period since it was asked or seen to leave.
     """
     state, clock, leaving = evaluator.state, evaluator.clock, index.leaving
     now, wall, snapshot, pods = clock.monotonic(), clock.wall(), state.snapshot, state.snapshot.pods
@@ -64,9 +65,9 @@ def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
     """The owners (`workload_of`) of victims that have put pods back, in this member's way.
 
-    Such a pod was made after the plan began to evict. It has devices of the member, or the member would
-    fit on the node without it. If something else keeps the member away, such as another owner's pod,
-    nobody has put anything back.
+    Such a pod was made after the plan began to evict. It has devices of the member, or the
+    member would fit on the node without it. If something else keeps the member away, such
+    as another owner's pod, nobody has put anything back.
     """
     state, snapshot, node = evaluator.state, evaluator.state.snapshot, member.node
     keys = [snapshot.pods.key(row) for row in snapshot.pods_on(node)]
@@ -74,7 +75,8 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
         keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())]
     # Claims say who has devices before a pod is seen on the node.
     claims = [snapshot.device_claims.claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
-    users = {f"{claim.metadata.namespace}/{user.name}" for claim in claims for user in claim.status.reserved_for or ()}
+    used = [(claim.metadata.namespace, claim.status.reserved_for or ()) for claim in claims]
+    users = {f"{namespace}/{user.name}" for namespace, consumers in used for user in consumers}
     begun, back = plan.evicting, dict[str, str]()
     victims = {victim.uid for victim in plan.record.victims}
     for key in (*users, *keys):
@@ -100,9 +102,10 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
 def to_displace(state: State, plan: Plan) -> list[Pod]:
     """The pods that are nominated to the plan's nodes and do not fit beside its preemptors.
 
-    All pods that are leaving count as gone. The more important come first: each that fits keeps its
-    place against those after it. This is narrower than kube-scheduler on purpose: `prepareCandidate` of
-    `DefaultPreemption` clears every lower nomination. Pods of other schedulers are left alone.
+    All pods that are leaving count as gone. The more important come first: each that fits
+    keeps its place against those after it. This is narrower than kube-scheduler on purpose:
+    `prepareCandidate` of `DefaultPreemption` clears every lower nomination. Pods of other
+    schedulers are left alone.
     """
     snapshot, pods, displaced = state.snapshot, state.snapshot.pods, dict[str, Pod]()
     leaving, nominees = pods.leaving(), pods.nominees()
