@@ -183,7 +183,7 @@ class Pending:
             return None if shown is None or is_terminal(shown) else self._pod(key, shown)
         if kind is BUDGETS and shown is not None and (spent := len(self.spending(key))):
             allowed = max(0, shown.status.disruptions_allowed - spent)
-            return _with_status(shown, disruptions_allowed=allowed)
+            return replace(shown, status=replace(shown.status, disruptions_allowed=allowed))
         if kind is CLAIMS:
             changed = self._claims.put(key, shown)
             self.awaited.difference_update(uid for uid in changed if uid not in self._claims)
@@ -203,7 +203,7 @@ class Pending:
         if held and not pod.spec.node_name:
             nominated = held
         if nominated != pod.status.nominated_node_name:
-            pod = _with_status(pod, nominated_node_name=nominated)
+            pod = replace(pod, status=replace(pod.status, nominated_node_name=nominated))
         if end and not leaves:
             pod = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=end))
         return pod
@@ -215,7 +215,8 @@ class Pending:
         finalizers = claim.metadata.finalizers or ()
         if len(staying) < len(users):
             allocation = allocation if staying or _FINALIZER not in finalizers else None
-            claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
+            status = replace(claim.status, reserved_for=staying or None, allocation=allocation)
+            claim = replace(claim, status=status)
         if allocation is not None and key in self._index.keeping and finalizers:
             claim = replace(claim, metadata=replace(claim.metadata, finalizers=None))
         return claim
@@ -233,8 +234,3 @@ def _spends(pod: Pod, budget: PodDisruptionBudget) -> bool:
         return True
     health = health_of(pod)
     return health == HEALTHY or (health != STARTING and not is_lenient(budget))
-
-
-def _with_status(item: Any, **fields: Any) -> Any:
-    """The object with these fields of its status."""
-    return replace(item, status=replace(item.status, **fields))

@@ -96,9 +96,13 @@ class PodIndexes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.members: Index[GroupKey, Pod] = Index(_group)
+        self.members: Index[GroupKey, Pod] = Index(
+            lambda pod: () if pod.spec.node_name or pod.metadata.deletion_timestamp else {group_of(pod)} - {NO_GROUP}
+        )
         """By group, its pods that wait for a node."""
-        self.owned: Index[str, Pod] = Index(_owner)
+        self.owned: Index[str, Pod] = Index(
+            lambda pod: (owner,) if pod.spec.node_name and (owner := workload_of(pod)) else ()
+        )
         """By owner (`kube.pods.workload_of`), its pods on nodes."""
         self.keeping: Index[str, Pod] = Index(_claims_kept)
         """By claim on devices, the pods that keep it in use (`Pending`)."""
@@ -250,16 +254,6 @@ class PodIndexes:
             if not spec.node_name:
                 mask |= affinity_mask(nodes, None if spec.all_nodes else spec.node_selector)
         return mask
-
-
-def _group(pod: Pod) -> tuple[GroupKey, ...]:
-    waits = not (pod.spec.node_name or pod.metadata.deletion_timestamp)
-    return (group,) if waits and (group := group_of(pod)) != NO_GROUP else ()
-
-
-def _owner(pod: Pod) -> tuple[str, ...]:
-    owner = workload_of(pod) if pod.spec.node_name else ""
-    return (owner,) if owner else ()
 
 
 def device_claims_of(pod: Pod, *, made: bool = True) -> frozenset[str]:
