@@ -1,14 +1,14 @@
 """Whether claims can be allocated together on one node: the search of Kubernetes' structured allocator.
 
-It goes depth first: claims, requests and devices are tried in a fixed order, and the first complete
-allocation is taken. What kube-scheduler's search misses is missed here, too: evicting pods for it would
-be in vain (docs/kubernetes-behaviour.md K45 to K48).
+It goes depth first: claims, requests and devices are tried in a fixed order, and the first
+complete allocation is taken. What kube-scheduler's search misses is missed here, too:
+evicting pods for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from webhook.preemption.snapshot.device_index import DeviceId, DeviceShape
 MOST_RESULTS = 32
 """Devices that one claim can hold (`AllocationResultsMaxSize`)."""
 DEEPEST = 400
-"""How deep a search goes at most: devices and requests of one pod."""
+"""How deep a search goes, in devices and requests of a pod."""
 
 
 class TakenDevices:
@@ -41,7 +41,7 @@ class TakenDevices:
         keys = self._holders.get(device)
         return (keys is not None and not keys <= self.freed) or device in self._beside
 
-    def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
+    def consumption(self, device: DeviceId) -> Counter[str] | None:
         """What shares of the device consume of its capacities, in nanos; None if no share says."""
         total: Counter[str] | None = None
         for key, shares in self._shares.get(device, {}).items():
@@ -150,7 +150,7 @@ class _Search:
     def _is_short(self) -> bool:
         """Whether a request wants more devices than match and are free: no set has to be tried.
 
-        Not told for all devices, and for expressions that fail on a device: these may end in an error.
+        Not told for all devices, and if an expression fails on one: these may end in an error.
         """
         shapes = np.array([device.shape for device in self.devices], np.intp)
         requests = [alternatives for claim in self.claims for alternatives in claim.requests]
@@ -248,8 +248,9 @@ class _Search:
     def _fits(self, request: Request, device: PublishedDevice) -> bool:
         if not (device.device.capacity or request.capacity):
             return True
-        taken = self.allocated.consumption(device.id) or {}
-        return fits_capacity(device.device, request.capacity, taken, self.consumed.get(device.id, {}))
+        taken = self.allocated.consumption(device.id)
+        own = self.consumed.get(device.id)
+        return fits_capacity(device.device, request.capacity, taken or {}, own or {})
 
     def _take(self, claim: int, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
         """Take the device for the claim's request; returns how to give it back, None if it is not had."""
@@ -262,9 +263,8 @@ class _Search:
         if counted and not shared and not self._take_counters(device):
             return None
         # As there: refused from here on, the device keeps what was counted for it
-        if not request.tolerated[device.shape]:
-            return None
-        if not self._satisfies(request, device, claim, must=must):
+        tolerated = request.tolerated[device.shape]
+        if not (tolerated and self._satisfies(request, device, claim, must=must)):
             return None
         if not several:
             self.taken[id_].add(claim)

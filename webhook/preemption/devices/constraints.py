@@ -1,8 +1,9 @@
 """What a device must satisfy beside others: room in its capacities, and attributes that are equal or different.
 
-After Kubernetes' structured allocator (`consumable_capacity.go`); amounts are in nanos. It remembers distinct
-attributes by request: of several devices of one request only the last counts, and giving one back forgets
-them all (docs/kubernetes-behaviour.md K46). So a device is had here exactly if kube-scheduler takes it.
+After Kubernetes' structured allocator (`consumable_capacity.go`); amounts are in nanos. It
+remembers distinct attributes by request: of several devices of one request only the last
+counts, and giving one back forgets them all (docs/kubernetes-behaviour.md K46). So a device
+is had here exactly if kube-scheduler takes it.
 """
 
 from __future__ import annotations

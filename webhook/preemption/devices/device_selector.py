@@ -1,10 +1,11 @@
 """CEL selectors of devices: expressions over `device`, after Kubernetes' `dynamic-resource-allocation/cel`.
 
-`device` has `driver`, `allowMultipleAllocations`, and `attributes` and `capacity` by domain and name. A domain
-that the device lacks is an empty map. Quantities and semantic versions have the functions of Kubernetes'
-libraries (`apiserver/pkg/cel/library`). The CEL library here knows no further types: such a value is a text
-with a mark that no attribute can have, so equal texts are equal values. Other Kubernetes libraries (`sets`,
-regular expressions, URLs, IP addresses) are unknown: what uses them does not compile.
+`device` has `driver`, `allowMultipleAllocations`, and `attributes` and `capacity` by domain
+and name. A domain that the device lacks is an empty map. Quantities and semantic versions
+have the functions of Kubernetes' libraries (`apiserver/pkg/cel/library`). The CEL library
+here knows no further types: such a value is a text with a mark that no attribute can have, so
+equal texts are equal values. Other Kubernetes libraries (`sets`, regular expressions, URLs,
+IP addresses) are unknown: what uses them does not compile.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def value_of(attribute: DeviceAttribute) -> AttributeValue:
 def facts_of(shape: DeviceShape) -> Facts:
     """What expressions see of a device; names without a domain are the driver's.
 
-    Raises CelRuntimeError for a type that is not known, and for what is no version or quantity.
+    Raises CelRuntimeError for an unknown type, and for what is no version or quantity.
     """
     driver, device = shape
     return {

@@ -1,9 +1,10 @@
 """What a search on a node depends on, so that nodes in the same state are searched once.
 
-Device names, serial numbers and the like make every node another one. To a search a device is what the
-requests say of it, and which of its compared attributes are equal to those of the node's other devices.
-Nodes that are equal in this are of one *kind*. Of such a node only the taken devices are left to say, a bit
-for each: taking pods away and putting them back, on all nodes together, is arithmetic on these bits.
+Device names, serial numbers and the like make every node another one. To a search a device is
+what the requests say of it, and which of its compared attributes are equal to those of the
+node's other devices. Nodes that are equal in this are of one *kind*. Of such a node only the
+taken devices are left to say, a bit for each: taking pods away and putting them back, on all
+nodes together, is arithmetic on these bits.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ _NO_VALUE, _NO_TYPE = -1, -2
 class NodeDevicesSeen(NamedTuple):
     """What a node reaches: its pools in the order of the search, their devices, and the rows of these.
 
-    It is `simple` if a search depends only on which devices are taken: none has several allocations or says
-    itself who reaches it, and no device of other nodes uses their counters. `counters` is a digest of the
-    counters and of what the devices use of them, empty without any.
+    It is `simple` if a search depends only on which devices are taken: none has several
+    allocations or says itself who reaches it, and no device of other nodes uses their
+    counters. `counters` is a digest of the counters and of what the devices use of them,
+    empty without any.
     """
 
     place: NodePlace
@@ -57,7 +59,8 @@ class NodeDevicesSeen(NamedTuple):
 
 def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
     """What the node in this row reaches; kept until a slice of it, or its labels, change."""
-    index, place = snapshot.devices, NodePlace(snapshot.nodes.names[node], snapshot.nodes.labels[node])
+    index, nodes = snapshot.devices, snapshot.nodes
+    place = NodePlace(nodes.names[node], nodes.labels[node])
     judge_remote(index)
     known = index.seen_from.get(place.name)
     if isinstance(known, NodeDevicesSeen) and known.place == place:
@@ -81,7 +84,7 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
 def _counters_of(pools: Sequence[Pool]) -> bytes:
     """A digest of the counters that pools offer, by the first of a name, and devices use."""
     names = [pool.id[1] for pool in pools]
-    offered = [(names.index(name), pool.counters) for name, pool in zip(names, pools, strict=True)]
+    offered = [(names.index(pool.id[1]), pool.counters) for pool in pools]
     used = [[consumption_of(device.device) for device in pool.devices] for pool in pools]
     return blake2b(repr((offered, used)).encode(), digest_size=16).digest()
 
@@ -89,9 +92,9 @@ def _counters_of(pools: Sequence[Pool]) -> bytes:
 class NodeStates:
     """The kinds of nodes for the claims to allocate there, and which devices are taken; columns by node row.
 
-    `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `gone` being away; where
-    it is not `told` it depends on pods together. `of_pod` has by pod row the devices on its node that its
-    removal frees.
+    `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `gone`
+    being away; where it is not `told` it depends on pods together. `of_pod` has by pod row
+    the devices on its node that its removal frees.
     """
 
     def __init__(self, snapshot: Snapshot, groups: Iterable[tuple[Sequence[ClaimDemand], Rows]], gone: Mask) -> None:
@@ -108,8 +111,8 @@ class NodeStates:
     def canonical(self, kind: int, taken: int) -> tuple[object, ...]:
         """The state as the search sees it: equal ones have one outcome.
 
-        Who asks neither for all devices nor for access beside others never looks at a taken device, unless it
-        uses counters.
+        Who asks neither for all devices nor for access beside others never looks at a taken
+        device, unless it uses counters.
         """
         facts = self._facts[kind]
         if facts.sees_taken:
@@ -140,7 +143,8 @@ class NodeStates:
         names = sorted({compared_by(constraint) for claim in claims for constraint in claim.constraints})
         devices = snapshot.devices
         shape = devices.shape[rows]
-        answers, equal = _answers(snapshot, requests, shape), _equal(snapshot, names, shape, of, starts)
+        answers = _answers(snapshot, requests, shape)
+        equal = _equal(snapshot, names, shape, of, starts)
         matrix = np.stack([*answers, *equal], axis=1, dtype=np.int64)
         wrong = np.full(len(seen), False)
         for request in requests:
@@ -159,7 +163,8 @@ class NodeStates:
                     if any(row[: 2 * len(requests) : 2])
                 ]
                 invalid = any(pool.invalid for pool in on_node.pools)
-                self._facts.append(_Kind(known, len(names), sees_taken or bool(on_node.counters), (group, invalid)))
+                sees = sees_taken or bool(on_node.counters)
+                self._facts.append(_Kind(known, len(names), sees, (group, invalid)))
             self.kind[nodes[place]] = kind
         # Which of the devices are taken, and whose removal frees them
         pods = snapshot.pods

@@ -21,7 +21,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 MOST_CONSUMERS = 256
 EXTENDED_CLAIM = "<extended-resources>"
-"""The name of the claim that is not made yet."""
+"""The name of a claim that is to be made."""
 
 
 class ClaimNeed(NamedTuple):
@@ -47,7 +47,7 @@ class ClaimNeed(NamedTuple):
 class PodNeeds(NamedTuple):
     """The pod's claims in their order, and the extended resources that classes serve, sorted.
 
-    It is `stale` if the claim for its extended resources is there already, from an attempt that failed.
+    It is `stale` if the claim for its extended resources is there from a failed attempt.
     """
 
     claims: tuple[ClaimNeed, ...]
@@ -78,7 +78,7 @@ def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
 def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> ClaimDemand:
     """The claim for these extended resources of the pod (`createRequestsAndMappings`)."""
     classes, requests = snapshot.devices.class_of_resource, []
-    for resource in sorted(resources):
+    for resource in resources:
         requests += _requests_for(pod, resource, classes[resource].metadata.name)
     claim = ResourceClaim(metadata=ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM))
     claim.spec.devices.requests = sorted(requests, key=lambda request: request.name)
@@ -96,7 +96,7 @@ def _again(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand | None:
 def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
     """The claims that the pod names and those made for it, in its order.
 
-    Raises ClaimRefusal for a missing one, NotModelledError for one given in a way not known here.
+    Raises ClaimRefusal for a missing one, NotModelledError for one given in an unknown way.
     """
     meta, statuses = pod.metadata, pod.status.resource_claim_statuses or ()
     made = {str(status.get("name")): status.get("resourceClaimName") for status in statuses}

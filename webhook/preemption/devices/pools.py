@@ -1,7 +1,7 @@
 """The pools of devices that a node can reach (`GatherPools` of Kubernetes' structured allocator).
 
-Slices of an older generation are ignored. A pool that lacks slices is incomplete, one that contradicts itself
-is invalid: nothing is allocated from either.
+Slices of an older generation are ignored. A pool that lacks slices is incomplete, one that
+contradicts itself is invalid: nothing is allocated from either.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Pool(NamedTuple):
 def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     """The node's pools as devices are taken: by name, those with binding conditions last.
 
-    Slices with counters are read from every node. Pools of which a node sees nothing else are there only if
-    they are incomplete or invalid: the node has no device of the others.
+    Slices with counters are read from every node. Pools of which a node sees nothing else are
+    there only if they are incomplete or invalid: the node has no device of the others.
     """
     judge_remote(index)
     slices: dict[PoolId, list[PublishedSlice]] = {}

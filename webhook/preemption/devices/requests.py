@@ -45,8 +45,8 @@ class NotModelledError(Exception):
 class Request(NamedTuple):
     """A request, or one alternative of it. `selects` and `tolerated` are by the id of a shape.
 
-    An alternative has the name of its request as `parent`. `number` is how many devices it wants, unless it
-    wants all. `capacity` is in nanos.
+    An alternative has the name of its request as `parent`. `number` is how many devices it
+    wants, unless it wants all. `capacity` is in nanos.
     """
 
     claim: str
@@ -72,12 +72,11 @@ class Request(NamedTuple):
 
     def error(self, shape: DeviceShape) -> DemandError:
         """The error of the selectors on such a device."""
-        for place, program in self.selectors:
+        for where, program in self.selectors:
             try:
-                if not program.matches(facts_of(shape)):
-                    break
+                program.matches(facts_of(shape))
             except CelRuntimeError as error:
-                return DemandError(f"{place}: CEL runtime error: {error}")
+                return DemandError(f"{where}: CEL runtime error: {error}")
         return DemandError(f"claim {self.claim}: CEL runtime error")
 
 

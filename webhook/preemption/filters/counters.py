@@ -1,13 +1,14 @@
 """What pods on a node use up, as counters that must not exceed a limit.
 
-Whether the preemptor fits depends on a node's pods only through numbers that each pod adds to: millicores,
-bytes, pods, pods that match a term in the node's topology domain. A counter has its value on every node
-(`base`), the most at which the preemptor fits (`limit`), and what each pod adds (`share`). So taking pods
-away and putting them back is arithmetic on rows. Required affinity counts what is missing to one match.
-Volumes and host ports count once however many pods use them: their users are counted.
+Whether the preemptor fits depends on a node's pods only through numbers that each pod adds
+to: millicores, bytes, pods, pods that match a term in the node's topology domain. A counter
+has its value on every node (`base`), the most at which the preemptor fits (`limit`), and what
+each pod adds (`share`). So taking pods away and putting them back is arithmetic on rows.
+Required affinity counts what is missing to one match. Volumes and host ports count once
+however many pods use them: their users are counted.
 
-Counters, things in use and devices are *meters*. Their `rooms` are what is left on some nodes without some
-pods, which are rows in layers of steps with a column a node, 0 for none.
+Counters, things in use and devices are *meters*. Their `rooms` are what is left on some nodes
+without some pods, which are rows in layers of steps with a column a node, 0 for none.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ Reach = tuple[str, NDArray[Any]]
 class Counter:
     """A number that pods use up: `share` is what pods add on nodes, `beside` counts nominated ones, too.
 
-    The preemptor fits up to the `limit`, and from `again` on, if given: then nominated pods may help it, and
-    it has to fit without them, too.
+    The preemptor fits up to the `limit`, and from `again` on, if given: then nominated pods
+    may help it, and it has to fit without them, too.
     """
 
     stage: str
@@ -106,8 +107,9 @@ class Counter:
             where, (_, domains) = on[gone].astype(np.intp), self.reach
             added = self.share(gone, where) * (domains[where] == domains[nodes])
         added = added[0] if len(added) == 1 else added.sum(axis=0)
-        both = self.again is not None and self.beside is not self.base
-        loads = (self.beside, self.base) if both else (self.beside,)
+        loads = [self.beside]
+        if self.again is not None and self.beside is not self.base:
+            loads.append(self.base)
         return [_Slack(self, load, nodes, added) for load in loads]
 
 
@@ -136,10 +138,11 @@ class _Slack:
 class ThingsInUse:
     """Things that count once on a node however many pods use them: taken host ports, attached volumes.
 
-    `limit` has a row a kind of things and a column a node, `own` how many of each the preemptor uses. A *pair*
-    is a thing on a node, with its `cell` in the flattened `limit`; pair 0 is none. `users` is the number of pods
-    on the node that use the thing; `beside` counts nominated ones, too. `pairs_at` has the pairs of each pod by
-    row, in as many lines as the most of a pod. If it `forgets`, a thing is free once one of its users is gone.
+    `limit` has a row a kind of things and a column a node, `own` how many of each the
+    preemptor uses. A *pair* is a thing on a node, with its `cell` in the flattened `limit`;
+    pair 0 is none. `users` is the number of pods on the node that use the thing; `beside`
+    counts nominated ones, too. `pairs_at` has the pairs of each pod by row, in as many lines
+    as the most of a pod. If it `forgets`, a thing is free once one of its users is gone.
     """
 
     stage: str
@@ -160,7 +163,7 @@ class ThingsInUse:
         self.beside = self.users + np.bincount(self.pairs_at[:, rows].ravel(), minlength=len(self.users))
 
     def used(self, pairs: Rows) -> Ints:
-        """How many of these are used, and how many of them the preemptor has, too: by kind and node."""
+        """How many of these are used, and how many the preemptor has, too, by kind and node."""
         there = pairs[pairs > 0]
         cells, size = self.cell[there], self.limit.size
         shared = cells[self.is_own[there]]
@@ -286,7 +289,8 @@ def resource_counters(
             used = allocatable = np.zeros(count, np.int64)
             column = np.zeros(len(pods.node), np.int64)
         else:
-            used, allocatable, column = nodes.used[row], nodes.allocatable[row, :count], pods.amounts[row]
+            used, column = nodes.used[row], pods.amounts[row]
+            allocatable = nodes.allocatable[row, :count]
         if wishes:
             used, column = used.copy(), column.copy()
             for other, wish in wishes.items():
@@ -299,12 +303,14 @@ def resource_counters(
 def growth_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """What a bound pod needs to grow in place, a counter a resource.
 
-    Its node counts what it wants already; only there is anything bounded. The kubelet grants a resize if the
-    pod fits beside what the others were allotted or have. What others only want does not count there
-    (docs/kubernetes-behaviour.md K53): nobody goes for a neighbour's wish.
+    Its node counts what it wants already; only there is anything bounded. The kubelet grants
+    a resize if the pod fits beside what the others were allotted or have. What others only
+    want does not count there (docs/kubernetes-behaviour.md K53): nobody goes for a
+    neighbour's wish.
     """
     nodes, pods = live.snapshot.nodes, live.snapshot.pods
-    node, own = nodes.find(incoming.pod.spec.node_name), pods.find(incoming.namespace, incoming.name)
+    node = nodes.find(incoming.pod.spec.node_name)
+    own = pods.find(incoming.namespace, incoming.name)
     wishes = {row: wish for row, wish in pods.wishes.items() if row != own}
     counters = resource_counters(incoming, live, wishes)
     for counter in counters:
@@ -318,7 +324,7 @@ def growth_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
 def port_use(incoming: PodInfo, live: PlacedPods) -> ThingsInUse:
     """The taken ports that conflict with the preemptor's: none of them may be on its node.
 
-    Of two pods with the same port kube-scheduler sees it free once one is gone, a policy only without both.
+    To kube-scheduler a port of two pods is free once one is gone, under a policy only without both.
     """
     snapshot = live.snapshot
     taken = {

@@ -1,6 +1,6 @@
 """Where the pod's claims can be allocated: the allocator is asked about each set of freed claims.
 
-Nodes in the same state are asked about once (`webhook.preemption.devices.node_states`).
+Nodes in the same state are asked about once (`devices.node_states`).
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class DeviceFilter:
     ) -> list[DeviceId] | None:
         """The devices that the pod would get there, without shared ones; None if it gets none.
 
-        The pods with the uids `gone` have left, others have the devices `beside`, and the claims `settled`, by
-        `namespace/name`, have theirs.
+        The pods with the uids `gone` have left, others have the devices `beside`, and the
+        claims `settled`, by `namespace/name`, have theirs.
         """
         claims = self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(gone))
@@ -195,7 +195,8 @@ class DeviceFilter:
             return error
         seen = pools_of(self._snapshot, node)
         if had is None:
-            return DeviceOutcome.INVALID if any(pool.invalid for pool in seen.pools) else DeviceOutcome.TAKEN
+            invalid = any(pool.invalid for pool in seen.pools)
+            return DeviceOutcome.INVALID if invalid else DeviceOutcome.TAKEN
         if all(need.key in taken.freed or need.is_available(seen.place) for need in self._needs.claims):
             return DeviceOutcome.FITS
         return DeviceOutcome.ELSEWHERE
@@ -209,8 +210,8 @@ class DeviceFilter:
 class _DeviceRoom:
     """The devices that are free on some nodes.
 
-    Where `DeviceFilter.states` tells, the taken devices are bits; elsewhere `_gone` has the pods that are gone.
-    `_known` says where the preemptor's claims can be had as things stand.
+    Where `DeviceFilter.states` tells, the taken devices are bits; elsewhere `_gone` has the
+    pods that are gone. `_known` says where the preemptor's claims can be had as things stand.
     """
 
     def __init__(self, devices: DeviceFilter, nodes: Rows, gone: Rows) -> None:
@@ -252,12 +253,7 @@ class _DeviceRoom:
 
 
 def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> DeviceFilter | None:
-    """The filter for the pod's devices; None if it needs none.
-
-    Raises ClaimRefusal, DemandError and NotModelledError.
-    """
-    if not incoming.pod.spec.resource_claims and not snapshot.devices.classes:
-        return None
+    """The pod's device filter, if it needs one. Raises ClaimRefusal, DemandError and NotModelledError."""
     needs = needs_of(snapshot, incoming)
     return DeviceFilter(snapshot, incoming, needs, without) if needs else None
 

@@ -1,7 +1,8 @@
 """Kubernetes' filters over all nodes at once: where the preemptor fits, and what fails elsewhere.
 
-`checks` are in the order of kube-scheduler's Filter plugins; the first that fails gives the reason, in its
-words. Where pods of equal or higher priority are nominated, it must fit with them and without (D3).
+`checks` are in the order of kube-scheduler's Filter plugins; the first that fails gives the
+reason, in its words. Where pods of equal or higher priority are nominated, it must fit with
+them and without (D3).
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class FilterCheck(NamedTuple):
 class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    Of the `meters` counters come first, those of resources before others. It is `nominated` if nominated pods
-    are counted, too. An `error` ends the attempt before any node is looked at.
+    Of the `meters` counters come first, those of resources before others. It is `nominated` if
+    nominated pods are counted, too. An `error` ends the attempt before nodes are looked at.
     """
 
     snapshot: Snapshot
@@ -76,10 +77,10 @@ class PreFilterState:
 class Failures(NamedTuple):
     """The outcome by node row: the number of the failing check, and whether pods can cure it.
 
-    `code` is 0 where the preemptor fits, -1 without a known node, else the check's place in `state` plus one.
-    `lacking` has for each resource the nodes on which it is short, if that check failed. `fits` are the nodes
-    (rows, ascending) on which the preemptor fits, without those `left_out` by the caller. After an `error`
-    nothing is known of any node.
+    `code` is 0 where the preemptor fits, -1 without a known node, else the check's place in
+    `state` plus one. `lacking` has for each resource the nodes on which it is short, if that
+    check failed. `fits` are the nodes (rows, ascending) on which the preemptor fits, without
+    those `left_out` by the caller. After an `error` nothing is known of any node.
     """
 
     code: NDArray[np.int16]
@@ -103,8 +104,9 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     live = PlacedPods(snapshot, without, NO_PODS)
     if incoming.grows:  # only its node's resources matter, as the kubelet counts them
         used: list[Usage] = [*counters.growth_counters(incoming, live)]
-        elsewhere_ = FilterCheck(WRONG_NAME, False, elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,)))
-        return PreFilterState(snapshot, incoming, used, checks=[elsewhere_, FilterCheck("", True, used=used)])
+        others = elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,))
+        checks = [FilterCheck(WRONG_NAME, False, others), FilterCheck("", True, used=used)]
+        return PreFilterState(snapshot, incoming, used, checks=checks)
     nominees = reserving(snapshot, incoming, without)
     inside = live._replace(coming=nominees) if snapshot.under_policy else live
     resources = counters.resource_counters(incoming, live)
@@ -144,8 +146,9 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     """Run all checks on all nodes, with the nominated pods, and without them if that may do harm.
 
-    What fits beside nominated pods mostly fits without them, but for required affinity to one and a volume
-    that both use: it may go elsewhere. On the nodes `left_out` (rows) the preemptor neither fits nor preempts.
+    What fits beside nominated pods mostly fits without them, but for required affinity to one
+    and a volume that both use: it may go elsewhere. On the nodes `left_out` (rows) the
+    preemptor neither fits nor preempts.
     """
     error = state.error
     try:
@@ -162,8 +165,7 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     except DemandError as raised:
         error = f'running "DynamicResources" filter plugin: {raised}'
     code = np.full(state.snapshot.nodes.rows, -1, np.int16)
-    nothing = np.full(len(code), False)
-    return Failures(code, nothing, [], NO_PODS, left_out, state, error)
+    return Failures(code, code > 0, [], NO_PODS, left_out, state, error)
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
@@ -214,7 +216,7 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
 
 
 def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
-    """`code`, `resolvable` and `lacking` of `Failures`, with the `nominated` pods or without."""
+    """`code`, `resolvable` and `lacking` of `Failures`, with `nominated` pods or without."""
     nodes = state.snapshot.nodes
     code = np.where(nodes.valid[: nodes.rows], 0, -1).astype(np.int16)
     resolvable = np.full(nodes.rows, False)
@@ -255,7 +257,8 @@ def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
         ("scheduler", scheduler), pods.profiles, np.bool_, lambda profile: profile.scheduler_name == scheduler
     )
     reserves: Mask = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
-    reserves &= snapshot.nodes.valid[pods.nominated[rows]] & (rows != pods.find(incoming.namespace, incoming.name))
+    reserves &= snapshot.nodes.valid[pods.nominated[rows]]
+    reserves &= rows != pods.find(incoming.namespace, incoming.name)
     unplaced = without[pods.node[without] < 0]
     if len(unplaced):  # nobody else is nominated
         reserves &= ~np.isin(rows, unplaced)

@@ -21,8 +21,8 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple[str, Mask]]:
     """The nodes that fail, by reason: what PreFilter tells beforehand, then what filters say.
 
-    PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The filters, in this order:
-    NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
+    PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The
+    filters, in this order: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
     """
     spec, names = incoming.pod.spec, _named_nodes(incoming.pod)
     masks = []
@@ -66,7 +66,8 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
         return np.full(nodes.rows, True)
     mask = np.full(nodes.rows, False)
     for term in selector.node_selector_terms or ():
-        holds = np.full(nodes.rows, bool(term.match_expressions or term.match_fields))  # an empty term selects nothing
+        # An empty term selects nothing
+        holds = np.full(nodes.rows, bool(term.match_expressions or term.match_fields))
         for row in term.match_expressions or ():
             holds &= _requirement_mask(nodes, row)
         for row in (term.match_fields or ()) if fields else ():
@@ -90,10 +91,11 @@ def _named_nodes(pod: Pod) -> set[str] | None:
         return None
     names = set[str]()
     for term in selector.node_selector_terms:
-        rows = [row for row in term.match_fields or () if row.key == "metadata.name" and row.operator == "In"]
-        if not rows:
+        fields = (row for row in term.match_fields or () if row.key == "metadata.name")
+        named = [set(row.values or ()) for row in fields if row.operator == "In"]
+        if not named:
             return None
-        names |= set.intersection(*(set(row.values or ()) for row in rows))
+        names |= set.intersection(*named)
     return names
 
 
@@ -122,6 +124,7 @@ def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
     if row.operator in ("In", "NotIn") and row.values and all(map(is_label_value, row.values)):
         inside = nodes.has_label_in(row.key, row.values)
         return inside if row.operator == "In" else ~inside
-    holds = node_matcher(NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[row])]))
+    term = NodeSelectorTerm(match_expressions=[row])
+    holds = node_matcher(NodeSelector(node_selector_terms=[term]))
     answers = [*(holds("", {row.key: value}) for value in nodes.values_of(row.key)), holds("", {})]
     return np.array(answers, np.bool_)[nodes.label(row.key)]  # -1, no value, reads the last one

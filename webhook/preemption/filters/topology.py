@@ -1,7 +1,8 @@
 """Counters over topology domains: inter-pod (anti-)affinity in both directions, and topology spread.
 
-A node's counter is the number of matching pods in its domain, those on the node among them. Mirrors the
-InterPodAffinity and PodTopologySpread plugins of kube-scheduler 1.36, peculiarities included.
+A node's counter is the number of matching pods in its domain, those on the node among them.
+Mirrors the InterPodAffinity and PodTopologySpread plugins of kube-scheduler 1.36,
+peculiarities included.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ STAGES = frozenset(("spread", "anti-affinity", "existing-anti-affinity"))
 def affinity_counters(incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -> list[Counter]:
     """The preemptor's affinity, its anti-affinity by term, and existing pods' by topology.
 
-    Affinity is to `live` pods, anti-affinity to all that are or will be `inside` a domain. Without own terms
-    and existing pods' that hit it there is none: kube-scheduler skips the plugin, even for nominated pods.
+    Affinity is to `live` pods, anti-affinity to all that are or will be `inside` a domain.
+    Without own terms and existing pods' that hit it there is none: kube-scheduler skips the
+    plugin, even for nominated pods.
     """
     existing = _existing_anti_affinity(incoming, inside)
     hit = any(counter.base.any() for counter in existing)
@@ -54,8 +56,8 @@ def spread_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
 def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, live: PlacedPods) -> Counter:
     """A terminating pod does not count.
 
-    In kube-scheduler its removal lowers the number all the same (`updateWithPod`), so that it evicts others
-    in vain; under a policy it changes nothing.
+    In kube-scheduler its removal lowers the number all the same (`updateWithPod`), so that it
+    evicts others in vain; under a policy it changes nothing.
     """
     snapshot, key = live.snapshot, constraint.topology_key
     nodes, pods = snapshot.nodes, snapshot.pods
@@ -87,8 +89,8 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
 def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
     """The required affinity: how many matches may go from a node's domains before it fails.
 
-    It fits while every term's domain has a match. If it matches its own terms, it may also be the first,
-    where none remains anywhere.
+    It fits while every term's domain has a match. If it matches its own terms, it may also be
+    the first, where none remains anywhere.
     """
     snapshot = live.snapshot
     nodes, identity = snapshot.nodes, snapshot.pods.identity
@@ -102,7 +104,8 @@ def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
         fewest = np.minimum(fewest, _by_node(counts, domains))
         anywhere |= domains >= 0
     own = snapshot.namespace_labels(incoming.namespace)
-    may_be_first = all(term.selects(incoming.namespace, incoming.labels, own) for term in incoming.affinity)
+    selects = (term.selects(incoming.namespace, incoming.labels, own) for term in incoming.affinity)
+    may_be_first = all(selects)
     total = int(np.count_nonzero(anywhere[on])) if may_be_first else UNBOUNDED
     return Counter(
         stage="affinity",
@@ -122,8 +125,9 @@ def _existing_anti_affinity(incoming: PodInfo, live: PlacedPods) -> list[Counter
 
     def forbidding(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
         """The topology keys of an existing pod's terms that forbid the preemptor."""
-        selecting = (term for term in compile_terms(*value) if term.selects(incoming.namespace, incoming.labels, own))
-        return tuple(term.topology_key for term in selecting)
+        terms = compile_terms(*value)
+        hits = (term for term in terms if term.selects(incoming.namespace, incoming.labels, own))
+        return tuple(term.topology_key for term in hits)
 
     labels = tuple(sorted(incoming.labels.items()))
     table = ("hits", snapshot.namespaces.version, incoming.namespace, labels)

@@ -1,12 +1,12 @@
 """How many volumes the CSI drivers can attach to a node (NodeVolumeLimits of kube-scheduler 1.36).
 
-A volume counts once on a node however many pods use it; those of the preemptor that are there need no room.
-So users are counted by node and volume, for the drivers of the preemptor's volumes, and only on nodes where
-the pods' claims, each taken for a volume, could be too many.
+A volume counts once on a node however many pods use it; those of the preemptor that are there
+need no room. So users are counted by node and volume, for the drivers of the preemptor's
+volumes, and only on nodes where the pods' claims, each taken for a volume, could be too many.
 
-Not known are volumes that are still being detached (VolumeAttachments), disks that pods name themselves,
-in-tree Portworx volumes, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None leaves out
-a node.
+Not known are volumes that are still being detached (VolumeAttachments), disks that pods name
+themselves, in-tree Portworx volumes, and `preventPodSchedulingIfMissing` of a CSIDriver (off
+in 1.36). None leaves out a node.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def attach_limits(claims: list[str], live: PlacedPods) -> ThingsInUse | None:
         claim_set = pods.claims.values[id_]
         assert claim_set is not None
         volumes = {_attached(snapshot, claim) for claim in (*claim_set.named, *claim_set.made)}
-        used[id_] = [(kinds[volume.driver], volume) for volume in volumes if volume and volume.driver in kinds]
+        concerned = (volume for volume in volumes if volume and volume.driver in kinds)
+        used[id_] = [(kinds[volume.driver], volume) for volume in concerned]
     mine = [(kinds[volume.driver], volume) for volume in own]
     limit = np.where(tight, limit, UNBOUNDED)
     return things_in_use("volumes", live, pods.claim_set, used, mine, limit=limit)

@@ -1,8 +1,9 @@
 """Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
 
 Claims that wait for their first consumer are judged as in kube-scheduler's volume binder
-(`findMatchingVolumes`, `checkVolumeProvisions`): each takes the smallest free volume that suits, the smallest
-claim first; a claim without one must be provisionable there. If a volume is reserved, a claim takes only that.
+(`findMatchingVolumes`, `checkVolumeProvisions`): each takes the smallest free volume that
+suits, the smallest claim first; a claim without one must be provisionable there. If a volume
+is reserved, a claim takes only that.
 
 Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known.
 """
@@ -134,8 +135,8 @@ def _bound_and_waiting(snapshot: Snapshot, claims: Claims) -> tuple[Claims, Clai
 def wrong_zones(snapshot: Snapshot, claims: Claims) -> Mask:
     """Nodes in a zone or region that a volume's labels do not name; nodes without any zone pass.
 
-    The claims are those that the pod names: VolumeZone skips those made for it. Raises ClaimRefusal if a
-    volume is missing.
+    The claims are those that the pod names: VolumeZone skips those made for it. Raises
+    ClaimRefusal if a volume is missing.
     """
     nodes = snapshot.nodes
     zoned, conflict = np.full(nodes.rows, False), np.full(nodes.rows, False)
@@ -166,26 +167,19 @@ def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
     exclusive = {key_of(claim) for claim in claims if "ReadWriteOncePod" in (claim.spec.access_modes or ())}
     if not exclusive:
         return []
-    snapshot = live.snapshot
-    nodes, claim_set = snapshot.nodes, snapshot.pods.claim_set
-    used = {id_: claims_there.named & exclusive for id_, claims_there in snapshot.pods.claims.used()}
-    uses = np.zeros(len(snapshot.pods.claims), np.int64)
+    pods, count = live.snapshot.pods, live.snapshot.nodes.rows
+    claim_set, uses = pods.claim_set, np.zeros(len(pods.claims), np.int64)
+    used = {id_: claims_there.named & exclusive for id_, claims_there in pods.claims.used()}
     for id_, some in used.items():
         uses[id_] = len(some)
     rows, _ = live.those(claim_set, uses > 0)
     taken = set[str]().union(*(used[id_] for id_ in claim_set[rows].tolist()))
     if not taken:  # kube-scheduler skips the plugin, also for pods that are only nominated
         return []
-    return [
-        Counter(
-            stage="claims",
-            base=np.full(nodes.rows, len(taken)),
-            limit=np.full(nodes.rows, 0),
-            share=lambda rows, _nodes: uses[claim_set[rows]],
-            name="claims",
-            reach=("", np.full(nodes.rows, 0)),
-        )
-    ]
+    base, nothing = np.full(count, len(taken)), np.full(count, 0)
+    counter = Counter("claims", base, nothing, lambda rows, _nodes: uses[claim_set[rows]], "claims")
+    counter.reach = ("", nothing)
+    return [counter]
 
 
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -200,12 +194,12 @@ def find_volumes(snapshot: Snapshot, claims: Claims) -> Mask:
     claims = sorted(claims, key=requested)
     suiting = [_suiting(snapshot, claim) for claim in claims]
     provisionable = [_provisionable(snapshot, claim) for claim in claims]
-    names = [offer.name for offers in suiting for offer in offers]
-    if len(suiting) > 1 and len(set(names)) < len(names):
-        return _competing(snapshot.nodes, suiting, provisionable)
-    mask = np.full(snapshot.nodes.rows, True)
+    nodes, names = snapshot.nodes, [offer.name for offer in chain(*suiting)]
+    if len(set(names)) < len(names):
+        return _competing(nodes, suiting, provisionable)
+    mask = np.full(nodes.rows, True)
     for offers, elsewise in zip(suiting, provisionable, strict=True):
-        mask &= _within_reach(snapshot.nodes, offers) | elsewise
+        mask &= _within_reach(nodes, offers) | elsewise
     return mask
 
 
@@ -230,13 +224,10 @@ def _suiting(snapshot: Snapshot, claim: PersistentVolumeClaim) -> list[Offer]:
 
 def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
     """The volumes of the claim's kind that hold as much as it asks for."""
-    size, mode = requested(claim), claim.spec.volume_mode
-    attributes = claim.spec.volume_attributes_class_name or ""
-    return [
-        offer
-        for offer in offers
-        if offer.capacity >= size and offer.volume_mode == mode and offer.attributes_class == attributes
-    ]
+    size, spec = requested(claim), claim.spec
+    kind = (spec.volume_mode, spec.volume_attributes_class_name or "")
+    large = (offer for offer in offers if offer.capacity >= size)
+    return [offer for offer in large if (offer.volume_mode, offer.attributes_class) == kind]
 
 
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
