@@ -55,7 +55,7 @@ _NO_NODE = (
 _SHOWN = 5
 """Other nodes that are written down."""
 _LOWEST = -(2**31)
-"""The lowest priority there is."""
+"""The lowest priority."""
 _PROTECTION_PAUSE = 1.0
 """Seconds between two tries at ends of protections, at least."""
 _TRIES = 4
@@ -97,7 +97,7 @@ class Evaluation:
             decision = limits.decide(partial(decided, left_out=self.left_out), in_front)
         except UnaskedError as unasked:
             return unasked.question
-        # 2. If it fits without preemption, nothing is to be done.
+        # 2. If it fits, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))
         # 3. If pods that are leaving make room, wait for them.
@@ -149,7 +149,7 @@ class Evaluation:
     def _together(self) -> Outcome:
         """What to do for a gang (docs/semantics.md D12)."""
         state, members, limits = self._state, self.members, self._limits
-        # 1. The gang, at the lowest priority. Nobody of it counts as nominated.
+        # 1. The gang, at the lowest priority of group and members. None counts as nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
         if self.policy.extenders:
@@ -158,7 +158,8 @@ class Evaluation:
             return Unschedulable(f"{members.key} has more than {MOST_MEMBERS} pods to be placed together")
         waiting = map(unnominated, (*members.ready, *members.gated))
         gang = form_gang(state.snapshot, waiting, members.secured)
-        gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
+        lowest = min([gang.priority, *map(priority_of, members.ready)])
+        gang = gang._replace(priority=lowest)
         # 2. Decide without the pods that evicting would not remove, or must not now.
         decision = self._agreed(gang, limits.excluded | limits.last_resort)
         if isinstance(decision, Unschedulable) and limits.last_resort.any():
@@ -186,7 +187,7 @@ class Evaluation:
         It is made a few times: rates may leave fewer victims, others take a node's room or devices.
         """
         limits, snapshot, objection = self._limits, self._state.snapshot, None
-        # What a plan has yet to ask does not count as leaving: it may end by this gang
+        # Pods that a plan has yet to ask may stay: that may end because of this gang
         planned = snapshot.pod_rows(self.promised.planned)
         leaving = np.setdiff1d(limits.leaving, planned, assume_unique=True)
         decided = partial(
@@ -216,13 +217,13 @@ class Evaluation:
                 due = limits.left.until if code == NOT_NOW else None
                 objection = objection or Unschedulable(why, limited=True, due=due)
                 exclusions = limits.leaving_most_to(victims, exclusions)
-            elif (taker := self._taker(decision, victims, leaving)) is not None:
+            elif taker := self._taker(decision, victims, leaving):
                 node, why = taker
                 objection = objection or Unschedulable(why, behind=True)
                 avoided.add(node)
             else:
                 return decision
-        assert objection is not None
+        assert objection
         return objection
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
@@ -332,7 +333,8 @@ class Evaluation:
 
     def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:
         """Nothing helps now: why, and when time alone may change that."""
-        snapshot, limits, rejections = self._state.snapshot, self._limits, decision.rejections
+        snapshot, limits = self._state.snapshot, self._limits
+        rejections = decision.rejections
         left, (now, wall) = limits.left, self._at
         makes_room = "wherever evicting pods makes room,"
         if rejections and rejections <= NEVER.keys():

@@ -45,14 +45,14 @@ class Evaluator:
     def exclusions(self, now: float) -> Mask:
         """The pods, by row, that go on running however often they are evicted.
 
-        The API server refused to remove them, or their owners put them back.
+        The API server refused that, or their owners put them back.
         """
         pods, owners, _ = self.log.excluded(now)
         rows = self.state.snapshot.pod_rows(pods)
         return mask_of(self.state, np.append(rows, self.owned(owners)))
 
     def owned(self, owners: Iterable[str]) -> Rows:
-        """The rows of the pods of these owners that are on nodes."""
+        """The rows of the pods of these owners on nodes."""
         known = self.state.index.owned
         keys = [key for owner in owners for key in known.get(owner, ())]
         return self.state.snapshot.pod_rows(keys)

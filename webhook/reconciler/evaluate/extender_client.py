@@ -75,10 +75,11 @@ class ExtenderCache:
         """The candidates that remain. Raises UnaskedError if unknown, and ExtenderError."""
         if isinstance(self._said, ExtenderError):
             raise self._said
-        known = [offer for candidate in candidates if (offer := _offer_of(candidate)) in self._said]
-        if not known:
+        said = self._said
+        offers = [offer for offer in map(_offer_of, candidates) if offer in said]
+        if not offers:
             raise UnaskedError(Question(self._extender, preemptor, candidates))
-        return [candidate for offer in known if (candidate := self._said[offer]) is not None]
+        return [candidate for offer in offers if (candidate := said[offer])]
 
 
 def url_of(extender: ExtenderConfig) -> str:
@@ -109,7 +110,7 @@ class ExtenderClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._session is not None:
+        if self._session:
             await self._session.close()
             self._session = None
 
@@ -120,13 +121,14 @@ class ExtenderClient:
             self._session = aiohttp.ClientSession()
         try:
             left = {candidate.node: candidate for candidate in await ask(self._session, question)}
-            answers = {_offer_of(candidate): left.get(candidate.node) for candidate in question.candidates}
+            offers = map(_offer_of, question.candidates)
+            answers = {(node, uids): left.get(node) for node, uids in offers}
             known = said.get(url)
             said[url] = {**known, **answers} if isinstance(known, dict) else answers
         except ExtenderError as error:
             log.warning("%s: %s", key, error)
             said[url] = error
-        except Exception as error:  # whatever it is, no preemptor waits for an answer without end
+        except Exception as error:  # whatever it is, no preemptor waits without end
             log.exception("%s: extender %s could not be asked", key, url)
             said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
         self._news.put_nowait(question)

@@ -66,7 +66,8 @@ class LimitsNow:
         bare = snapshot.pod_rows([evictor.removeprefix(BARE) for evictor in stay])
         self._kept = np.append(bare, evaluator.owned(stay))
         self.last_resort = state.index.last_resort()
-        self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
+        soon = min(policy.wait_for_terminating, policy.plan_timeout)
+        self.leaving = evaluator.room_within(soon, at)
         """Rows of pods that leave so soon that decisions count on them."""
         late = np.setdiff1d(snapshot.pods.leaving(), self.leaving, assume_unique=True)
         kept = mask_of(state, np.append(self._kept, late))
@@ -83,10 +84,12 @@ class LimitsNow:
 
     def _exclude_used_up(self, evaluator: Evaluator) -> None:
         """Nobody goes whose owner, node, namespace, label or cluster used up a rate."""
-        snapshot, used_up, excluded = self._state.snapshot, self.left.used_up, self.excluded
+        snapshot = self._state.snapshot
+        used_up, excluded = self.left.used_up, self.excluded
         pods, per_label = snapshot.pods, self.limits.per_label
         excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
-        excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(used_up("perNode")))
+        full = snapshot.nodes.rows_of(used_up("perNode"))
+        excluded |= np.isin(pods.node[: pods.rows], full)
         excluded |= bool(used_up("perCluster"))
         key = per_label.label if per_label else ""
         namespaces = frozenset(used_up("perNamespace"))
@@ -125,14 +128,14 @@ class LimitsNow:
                 codes = self.beyond_rates(len(codes), candidates.numbers, candidates.pods)
             if self._policy.eviction is EvictionMode.EVICT:
                 codes[(codes == 0) & (candidates.violations > 0)] = BEYOND_BUDGET
-            if in_front is not None and (open_ := codes == 0).any():
+            if in_front and (open_ := codes == 0).any():
                 codes[open_] = in_front(candidates.only(open_))
             return codes
 
         leaving = mask_of(state, self.leaving) if len(self.leaving) else None
         decided = partial(decided, candidate_filter=selectable, leaving=leaving, evicted=self.evicted)
         decision = decide_sparing(last, decided, self.excluded)
-        if decision.selected is not None or not decision.rejections & {NOT_NOW, *NEVER}:
+        if decision.selected or not decision.rejections & {NOT_NOW, *NEVER}:
             return decision
         rows = decision.may_go_rows()
         cheapness, relief = decision.cheapness(rows), decision.relief(rows)
@@ -142,7 +145,7 @@ class LimitsNow:
             beyond = mask_of(state, self.beyond(rows, preference, at_once=at_once))
             narrowed = decide_sparing(last, decided, self.excluded | beyond)
             narrowed.rejections |= decision.rejections
-            if narrowed.selected is not None:
+            if narrowed.selected:
                 return narrowed
             decision.rejections = narrowed.rejections
         return decision
@@ -150,7 +153,7 @@ class LimitsNow:
     # The rates.
 
     def beyond_rates(self, count: int, candidate: Rows, victims: Rows) -> NDArray[np.int8]:
-        """0 for candidates, of so many, within the rates, else why they are rejected.
+        """0 for each of `count` candidates within the rates, else why it is rejected.
 
         Victims, each of a `candidate`, count if they do not leave anyway.
         """
@@ -168,8 +171,7 @@ class LimitsNow:
     def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
         """The `excluded`, and those that the rates keep if the `chosen` go first."""
         pods = self._state.snapshot.pods
-        mask = np.zeros(pods.rows, np.bool_)  # a trial may have made rows since
-        mask[: len(excluded)] = excluded
+        mask = mask_of(self._state, np.flatnonzero(excluded))  # a trial may have made rows since
         rows = np.flatnonzero(~mask & (pods.node[: pods.rows] >= 0))
         preference = np.isin(rows, chosen).astype(np.float64)
         mask[self.beyond(rows, preference, together=True)] = True
@@ -247,7 +249,7 @@ def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask)
     `decided` makes it, given its `exclusions`.
     """
     sparing = decided(exclusions=excluded | last)
-    if sparing.selected is not None or not sparing.eligible or not last.any() or sparing.fits:
+    if sparing.selected or not sparing.eligible or not last.any() or sparing.fits:
         return sparing
     decision = decided(exclusions=excluded)
     decision.rejections |= sparing.rejections
@@ -276,7 +278,7 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
         for key in keys:
             users[key].add(victim.name)
     for key, names in users.items():
-        if (budget := state.budgets.get(key)) is None:
+        if not (budget := state.budgets.get(key)):
             continue
         status, spent = budget.status, len(state.pending.spending(key) - names)
         stale = (status.observed_generation or 0) < (budget.metadata.generation or 0)

@@ -63,7 +63,7 @@ _GROUPS = 100
 _CANDIDATES = 16
 """The best candidates that are looked at for devices, one by one."""
 _DEVICE_GROUPS = 16
-"""Groups of other pods that wait for devices that are looked at."""
+"""Groups of others that wait for devices that are looked at."""
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 """Controllers that replace a pod as it leaves or is gone. A Job waits ten seconds."""
 _Coming = tuple[list[Pod], PodInfo, Ints, Ints, Ints]
@@ -102,7 +102,8 @@ class PodsAhead:
     @cached_property
     def _own(self) -> list[tuple[PodInfo, Ints]]:
         """What each preemptor needs, the least important first."""
-        return [(pod, needed_by(self._snapshot, pod)) for pod in map(compile_pod, self._pods)]
+        pods = map(compile_pod, self._pods)
+        return [(pod, needed_by(self._snapshot, pod)) for pod in pods]
 
     def taken(self, victims: Rows) -> set[str]:
         """The nodes of these pods that others take once all are gone, held room aside."""
@@ -120,7 +121,8 @@ class PodsAhead:
         """
         if not len(victims) and not evicts:
             return ""
-        nobody, first = np.zeros(len(victims), np.bool_), np.zeros(1, np.intp)
+        nobody = np.zeros(len(victims), np.bool_)
+        first = np.zeros(1, np.intp)
         here = self._snapshot.nodes.rows_of((node,)), first, np.array([len(victims)])
         candidate = Candidates(self._snapshot, *here, victims, nobody, first, nobody.astype(np.intp))
         if (self(candidate) if evicts else self._lost(candidate)).any():
@@ -257,7 +259,7 @@ class PodsAhead:
     # Devices, node by node.
 
     def first_left(self, decision: Decision) -> Candidate | None:
-        """The best of some candidates of which nobody takes devices; None without one."""
+        """The best candidate of which nobody takes devices; None without one."""
         for candidate in decision.shortlist(_CANDIDATES):
             victims = self._snapshot.pod_rows([victim.key for victim in candidate.victims])
             if not (why := self.takes_devices(self._pods[0], candidate.node, victims)):
@@ -274,7 +276,7 @@ class PodsAhead:
         pods, claims = snapshot.pods, snapshot.device_claims
         node = snapshot.nodes.find(host)
         rows = np.union1d(victims, on_node(snapshot, pods.leaving(), host))
-        if node is None or own is None or not len(rows):
+        if node is None or not own or not len(rows):
             return ""
         uids = {pods.uids[row] for row in rows.tolist()}
         nobody = np.zeros(len(rows), np.bool_)
@@ -312,7 +314,7 @@ class PodsAhead:
     def _take_parts(
         self, candidate: Candidates, last: Sequence[int], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one of these (rows) is left, and so much free `beside` it.
+        """Who takes which devices while one of the `last` (rows) is there, with so much `beside` it.
 
         Of each group a pod counts for which no plan holds any, and at which its scheduler looks.
         """
@@ -360,12 +362,14 @@ def taken_by(
 
     Pods that leave anyway are gone then, too, if the plan counts on them.
     """
-    ahead, snapshot = PodsAhead(evaluator, (pod,), at, plan=plan), evaluator.state.snapshot
+    ahead = PodsAhead(evaluator, (pod,), at, plan=plan)
+    snapshot = evaluator.state.snapshot
     there = on_node(snapshot, victims, node)
     if not len(there) or not ahead.groups:
         return ""
-    soon = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
-    leaving = on_node(snapshot, np.setdiff1d(soon, there), node)
+    soon = min(policy.wait_for_terminating, policy.plan_timeout)
+    leaving = np.setdiff1d(evaluator.room_within(soon, at), there)
+    leaving = on_node(snapshot, leaving, node)
     needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
     return ahead.taker(node, np.append(there, needed), evicts=False)
 
