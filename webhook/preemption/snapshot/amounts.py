@@ -18,7 +18,7 @@ from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
 _ALWAYS = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE))
 _COUNTED = ("hugepages-", "attachable-volumes-")
-"""How names begin that the scheduler counts beside these three and names with a slash."""
+"""How other names without a slash begin that the scheduler counts."""
 _MILLICORE = NANOS // 1000
 
 Amounts = dict[str, int]
@@ -51,7 +51,7 @@ def requests(pod: Pod) -> Amounts:
 def occupied(pod: Pod, *, wish: bool = True) -> Amounts:
     """What the pod takes from its node: what it asks for, or has while it is resized.
 
-    Without its `wish` only what it has. Raises ClusterError as `requests` does.
+    Without its `wish` only what it has. Raises ClusterError as `requests`.
     """
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
@@ -69,9 +69,9 @@ def occupied(pod: Pod, *, wish: bool = True) -> Amounts:
 
 
 def wished(pod: Pod) -> Amounts:
-    """What a pod takes of its node's room beyond what it has while its resize is deferred.
+    """What a pod takes of its node's room beyond what it has, while its resize is deferred.
 
-    Raises ClusterError as `requests` does.
+    Raises ClusterError as `requests`.
     """
     if not is_deferred(pod):
         return {}
@@ -89,7 +89,7 @@ def allocatable(node: Node) -> Amounts:
 
 
 def _rounded(amounts: Nanos) -> Amounts:
-    """Whole millicores, bytes and counts, rounded up, at most what an int64 holds."""
+    """Whole millicores, bytes and counts, rounded up, at most an int64."""
     rounded = {}
     for name, amount in amounts.items():
         unit = _MILLICORE if name == CPU else NANOS
@@ -103,7 +103,7 @@ def _total(pod: Pod, resized: Mapping[str, Nanos], of_pod: Nanos) -> Nanos:
     total: Nanos = {}
     for container in spec.containers or ():
         _add(total, _of_container(container, resized))
-    # Init containers run one after the other, beside the sidecars that were started before them
+    # Init containers run one after the other, beside the sidecars that started before
     sidecars: Nanos = {}
     peak: Nanos = {}
     for container in spec.init_containers or ():

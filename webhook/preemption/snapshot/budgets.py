@@ -1,10 +1,10 @@
 """Disruption budgets, which pods each covers, and how many more it lets go (docs/semantics.md D4).
 
 Coverage is a column over the pods' identities. `strict` asks what the API server would let go, otherwise what
-kube-scheduler reckons with. The two differ: to the scheduler an empty selector and a pod without labels mean no
-budget, to the API server an empty selector means every pod of the namespace. To the API server a terminating pod
-uses no budget. To kube-scheduler that is a pod which `status.disruptedPods` names: it may be a new pod of that
-name, for which the server grants another disruption (`checkAndDecrement`).
+kube-scheduler reckons with. To the scheduler an empty selector and a pod without labels mean no budget, to the API
+server an empty selector means every pod of the namespace. To the API server terminating pods use no budget, to
+kube-scheduler those that `status.disruptedPods` names: there may be a new pod of that name, for which the server
+grants another disruption (`checkAndDecrement`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from webhook.preemption.snapshot.pods import Pods
 class Budget(NamedTuple):
     """A budget as the decision needs it; a selector that cannot be parsed selects nothing.
 
-    It is `stale` while its status is older than its spec: the API server lets no pod go then. A `lenient` one
-    lets the Eviction API take pods that are not ready (`is_lenient`).
+    While its status is older than its spec it is `stale`: the API server lets no pod go. If it is `lenient`, the
+    Eviction API takes pods that are not ready.
     """
 
     namespace: str
@@ -58,7 +58,7 @@ class Budget(NamedTuple):
 
 
 def is_lenient(budget: PodDisruptionBudget) -> bool:
-    """Whether the Eviction API takes pods that are not ready without spending a disruption of the budget."""
+    """Whether the Eviction API takes pods that are not ready without spending a disruption."""
     status = budget.status
     always = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return always or status.current_healthy >= status.desired_healthy > 0
@@ -85,7 +85,7 @@ def _as_budget(budget: PodDisruptionBudget) -> Budget:
 
 
 class DisruptionBudgets:
-    """All budgets, numbered in the order in which they came, and which of them cover a pod."""
+    """All budgets, numbered as they came, and which of them cover a pod."""
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
@@ -110,7 +110,7 @@ class DisruptionBudgets:
             self._look_again()
 
     def covering(self, namespace: str, labels: Labels) -> dict[str, int]:
-        """The budgets, `namespace/name`, that cover such a pod to the Eviction API, with their numbers."""
+        """By `namespace/name`, the numbers of the budgets that cover such a pod to the Eviction API."""
         if not self._by_namespace:
             for number, (key, budget) in enumerate(self._budgets.items()):
                 self._by_namespace.setdefault(budget.namespace, {})[key] = number
@@ -118,14 +118,14 @@ class DisruptionBudgets:
         return {key: number for key, number in known.items() if self._budgets[key].selects(labels)}
 
     def of(self, row: int) -> list[Budget]:
-        """The budgets that the pod in this row uses to the API server when it goes."""
-        budgets, (_, numbers) = list(self._budgets.values()), self._uses(np.array([row]), strict=True)
-        return [budgets[number] for number in numbers.tolist()]
+        """The budgets that the pod in this row uses to the API server."""
+        _, numbers = self._uses(np.array([row]), strict=True)
+        return [[*self._budgets.values()][number] for number in numbers.tolist()]
 
     def unguarded(self, rows: Rows) -> Mask:
         """Which of the pods the Eviction API lets go whatever budgets have left (`canIgnorePDB`).
 
-        Those that are starting, and those that are not ready if one budget covers them, and is lenient.
+        Those that are starting, and those that are not ready if their only budget is lenient.
         """
         health = self._pods.health.take(rows)
         sets, members = self._coverage[True].column(), self._members()
@@ -138,10 +138,10 @@ class DisruptionBudgets:
         return result
 
     def refused(self, rows: Rows, *, strict: bool, evicts: bool, gone: Rows | None = None) -> tuple[Rows, Rows]:
-        """Which pods no eviction can take now: for a budget that lets nobody go, for several.
+        """Which pods no eviction can take: their budget lets nobody go, or several cover them.
 
-        The first are looked for if budgets are `strict`, as they are once the pods in the rows `gone` went.
-        The second if pods go by the Eviction API (`evicts`): it lets no pod go that several budgets cover.
+        The first only if budgets are `strict`, as they are once the pods in the rows `gone` went; the second only if
+        pods go by the Eviction API (`evicts`).
         """
         exhausted = several = rows[:0]
         if not self._budgets:
@@ -166,17 +166,16 @@ class DisruptionBudgets:
         from_end: bool = False,
         groups: NDArray[Any] | None = None,
     ) -> Mask:
-        """Which of these pods (rows, 0 for none) go beyond a budget, counted by group, else node by node.
+        """Which of these pods (rows, 0 for none) go beyond a budget, counted by group, else by node.
 
-        The last axis is the nodes; along the others are their pods in order of importance. Kubernetes counts from
-        the most important pod (`filterPodsWithPDBViolation`). Counting from the least important one, `from_end`,
-        gives the budget to those who should go first. If pods go by the Eviction API (`evicts`), those that it
-        lets go anyway violate nothing.
+        The last axis is the nodes, along the others are their pods in order of importance. Kubernetes counts from
+        the most important one (`filterPodsWithPDBViolation`); `from_end` gives the budget to those who should go
+        first. Pods that the Eviction API lets go anyway violate nothing if it is asked (`evicts`).
         """
         result = np.zeros(rows.shape, np.bool_)
         if not self._budgets:
             return result
-        strict = strict or evicts  # the Eviction API counts what it would grant, whatever the policy says
+        strict = strict or evicts  # the Eviction API counts what it would grant
         at, numbers = self._uses(rows.ravel(), strict=strict, evicts=evicts)
         left = self._column("granted" if strict else "allowed")[numbers]
         result.ravel()[at.compress(left <= 0)] = True
@@ -188,10 +187,10 @@ class DisruptionBudgets:
         return result
 
     def _look_again(self) -> None:
-        """A budget came, went, or selects others: coverage is worked out when it is asked for."""
+        """A budget came, went, or selects others: coverage is worked out when asked for."""
         self._columns: dict[str, Ints] = {}
         self._sets: dict[tuple[int, ...], int] = {(): 0}
-        self._matrix: Ints = np.zeros((0, 0), np.int64)
+        self._matrix = np.zeros((0, 0), np.int64)
         self._by_namespace: dict[str, dict[str, int]] = {}
         self._coverage = {
             strict: Table(self._pods.identities, np.int32, partial(self._set_of, strict=strict))
@@ -208,14 +207,14 @@ class DisruptionBudgets:
         return self._sets.setdefault(numbers, len(self._sets))
 
     def _column(self, field: str) -> Ints:
-        """A number or a truth of every budget."""
+        """A number or a truth of each budget."""
         if field not in self._columns:
             values = [getattr(budget, field) for budget in self._budgets.values()]
             self._columns[field] = np.array(values, np.int64)
         return self._columns[field]
 
     def _members(self) -> Ints:
-        """The sets as rows of a matrix, -1 for no more budgets, as of the last look at coverage."""
+        """The sets as rows, -1 for no more budgets, as of the last look at coverage."""
         if len(self._matrix) != len(self._sets):
             width = max(map(len, self._sets))
             self._matrix = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self._sets], np.int64)
@@ -224,7 +223,7 @@ class DisruptionBudgets:
     def _uses(self, rows: Rows, *, strict: bool, evicts: bool = False) -> tuple[Rows, Ints]:
         """Every (position in `rows`, number of a budget that the pod would use), by position.
 
-        If pods go by the Eviction API (`evicts`), without those that it lets go anyway.
+        Without pods that the Eviction API lets go anyway, if it is asked (`evicts`).
         """
         sets = self._coverage[strict].column().take(self._pods.identity.take(rows))
         at = np.flatnonzero(sets)

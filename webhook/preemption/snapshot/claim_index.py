@@ -1,7 +1,7 @@
 """ResourceClaims: what is allocated and to whom, and which claims the removal of pods would free.
 
-A claim is freed when all its consumers are pods that go. kube-controller-manager takes the allocation back only
-if the claim has its finalizer (docs/kubernetes-behaviour.md K42).
+A claim is freed when all its consumers are pods that go. kube-controller-manager takes back an allocation only
+if its finalizer is on the claim (docs/kubernetes-behaviour.md K42).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class ClaimIndex:
         self.holders: dict[DeviceId, set[str]] = {}
         """By device, the claims that hold it for themselves."""
         self.shares: dict[DeviceId, dict[str, list[Consumption | None]]] = {}
-        """By device and claim, what each share that the claim has consumes; None if that is not said."""
+        """By device and claim, what each share consumes, None if that is not said."""
         self.planned: dict[str, ClaimConsumer] = {}
-        """By the key of a claim that stands for devices held by a plan, the pod that they are held for."""
+        """By the key of a claim that stands for a plan's devices, the pod that they are held for."""
         self.extended: dict[str, str] = {}
-        """By the uid of a pod, the claim that was made for its extended resources."""
+        """By a pod's uid, the claim made for its extended resources."""
         self._by_consumer: dict[str, set[str]] = {}
 
     def put(self, claim: ResourceClaim) -> None:
-        """Add or update a claim. Raises ClusterError for a capacity that is no quantity, and changes nothing."""
+        """Add or update a claim. Raises ClusterError for what is no quantity."""
         key, results, devices = key_of(claim), _results(claim), devices_of(claim)
         try:
             consumptions = [_consumption(result) for result in results]
@@ -69,16 +69,17 @@ class ClaimIndex:
         self.refresh(affected.union(devices))
 
     def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
-        """Count the devices as taken by a pod that waits for them, as by a claim of it."""
+        """Count the devices as taken by a claim of a pod that waits for them."""
         results = [DeviceRequestResult(**device._asdict()) for device in devices]
-        # No claim has such a name
+        # No other claim has such a name
         meta = ObjectMeta(namespace=namespace, name=f"plan {plan}", finalizers=[_FINALIZER])
         status = ResourceClaimStatus(AllocationResult(DeviceAllocation(results)), [pod])
-        self.planned[f"{namespace}/plan {plan}"] = pod
-        self.put(ResourceClaim(metadata=meta, status=status))
+        claim = ResourceClaim(metadata=meta, status=status)
+        self.planned[key_of(claim)] = pod
+        self.put(claim)
 
     def release(self, plan: str, namespace: str) -> bool:
-        """Count the devices no longer that this plan of a pod there held; whether any were."""
+        """Count the devices no longer that the plan held; whether it held any."""
         key = f"{namespace}/plan {plan}"
         if self.planned.pop(key, None) is None:
             return False
@@ -86,13 +87,13 @@ class ClaimIndex:
         return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
-        """The pods, uid and row, for which devices are held that this one may take: itself and lower priorities.
+        """The pods whose held devices this one may take: itself, and lower priorities.
 
-        The row is 0 for a pod that is not known.
+        Uid and row, 0 if not known.
         """
         yielding = []
         for key, pod in self.planned.items():
-            row = self._row_of(key.partition("/")[0], pod)
+            row = self._row_of(self.claims[key], pod)
             if pod.uid == uid or (row and self._pods.priority[row] < priority):
                 yielding.append((pod.uid, row))
         return yielding
@@ -105,7 +106,7 @@ class ClaimIndex:
     def in_the_way(
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:
-        """By claim, not of this pod, those of the devices that it keeps once those `going` have left; in order."""
+        """By claim of others, in order, the devices that it keeps when those `going` have left."""
         freed, kept = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
         for device in devices:
             for key in self.users(device) - freed - self.planned.keys():
@@ -113,7 +114,7 @@ class ClaimIndex:
         return sorted(kept.items())
 
     def is_binding(self, uid: str) -> bool:
-        """Whether a claim is reserved or was made for the pod: its scheduler is binding it."""
+        """Whether its scheduler is binding the pod: a claim is reserved or was made for it."""
         return uid in self.extended or bool(self.used_by(uid))
 
     def used_by(self, uid: str) -> frozenset[str]:
@@ -148,21 +149,21 @@ class ClaimIndex:
         return uid in self._by_consumer
 
     def freed_without(self, uids: Collection[str]) -> frozenset[str]:
-        """The allocated claims that are freed when the pods with these uids are gone."""
+        """The claims that are freed when the pods with these uids are gone."""
         keys = {key for uid in uids for key in self._by_consumer.get(uid, ())}
         return frozenset(key for key in keys if _is_freed(self.claims[key], uids))
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
-        """The row of the pod whose removal frees the claim, 0 for none, SEVERAL if more than one has to go."""
+        """The row of the pod whose removal frees the claim, 0 for none, SEVERAL if several have to go."""
         consumers = claim.status.reserved_for or ()
-        rows = [self._row_of(claim.metadata.namespace, consumer) for consumer in consumers]
+        rows = [self._row_of(claim, consumer) for consumer in consumers]
         if not all(rows) or not _is_freed(claim, {consumer.uid for consumer in consumers}):
             return 0
         return rows[0] if len(rows) == 1 else SEVERAL
 
-    def _row_of(self, namespace: str, pod: ClaimConsumer) -> int:
-        """The row of the pod, 0 if it is not known."""
-        row = self._pods.find(namespace, pod.name) or 0
+    def _row_of(self, claim: ResourceClaim, pod: ClaimConsumer) -> int:
+        """The row of a pod that uses the claim, 0 if it is not known."""
+        row = self._pods.find(claim.metadata.namespace, pod.name) or 0
         return row if self._pods.uids[row] == pod.uid else 0
 
     def _drop(self, key: str) -> set[DeviceId]:
@@ -201,8 +202,8 @@ def _consumption(result: DeviceRequestResult) -> Consumption | None:
 
 def _is_freed(claim: ResourceClaim, uids: Collection[str]) -> bool:
     """Whether the claim is freed when the pods with these uids are gone."""
-    consumers = claim.status.reserved_for
-    if claim.status.allocation is None or not consumers or _FINALIZER not in (claim.metadata.finalizers or ()):
+    consumers, finalizers = claim.status.reserved_for, claim.metadata.finalizers or ()
+    if claim.status.allocation is None or not consumers or _FINALIZER not in finalizers:
         return False
     return all(
         consumer.resource == "pods" and not consumer.api_group and consumer.uid in uids for consumer in consumers

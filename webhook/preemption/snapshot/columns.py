@@ -1,8 +1,8 @@
-"""Tables of columns with one row an object, and small ids for repeated values. Rows and ids are used again.
+"""Tables of columns, one row an object, and small ids for repeated values. Rows and ids are used again.
 
-A table declares its columns in its class. They are made, grow and are emptied by what is declared there.
-Thousands of pods share a few label sets, tolerations or port lists. Each distinct value gets an id. A `Table`
-asks a question once per id, and keeps the answers as a numpy column.
+A table declares its columns in its class, by which they are made, grow and are emptied. Thousands of pods share a
+few label sets, tolerations or port lists. Each distinct value gets an id; a `Table` asks a question once per id,
+and keeps the answers as a numpy column.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Bits = NDArray[np.uint64]
 Rows = NDArray[np.intp]
-"""Numbers of rows, here and elsewhere."""
+"""Numbers of rows."""
 
 
 def take_out(table: dict[K, Any], key: K, member: Any) -> None:
-    """Take a member out of the set or dict at this key, if there, and the key with the last one."""
+    """Take a member out of the set or dict at this key, if it is there, and the key with the last."""
     members = table.get(key)
     if members is None:
         return
@@ -63,7 +63,7 @@ class _Column(NamedTuple):
 def array(kind: type[S], absent: int = 0, *, lines: int = 0, kept: bool = False) -> NDArray[S]:
     """Declare a column of numbers; rows that are not in use hold `absent`.
 
-    With `lines` a row has so many values, one in each line, 0 when unused. A `kept` column is not emptied with a row.
+    With `lines` a row has so many values, one a line, 0 when unused. A `kept` column is not emptied with a row.
     """
     return cast("NDArray[S]", _Column(kind, absent, lines, kept))
 
@@ -81,12 +81,13 @@ def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
 
 
 class Columns:
-    """A table: `rows` have been given out, which is how long lists are; arrays have room for `capacity`."""
+    """A table: `rows` are given out, arrays have room for `capacity`, lists are as long as `rows`."""
 
     declarations: ClassVar[dict[str, _Column]]
 
     def __init_subclass__(cls) -> None:
         """Take the declarations out of the class: each table has columns of its own."""
+        super().__init_subclass__()
         cls.declarations = {name: value for name, value in vars(cls).items() if isinstance(value, _Column)}
         for name in cls.declarations:
             delattr(cls, name)
@@ -145,7 +146,7 @@ class Columns:
 
 
 class ObjectTable(dict[str, V]):
-    """Objects of one kind by `namespace/name`, or by name if they have no namespace; `version` counts changes."""
+    """Objects of one kind by `namespace/name`, or `name` without a namespace; `version` counts changes."""
 
     version = 0
 
@@ -183,8 +184,8 @@ class RowSet:
 class Interner(Columns, Generic[K, V]):
     """Counted ids for values: `take` adds a reference, `drop` removes one, an unused id is given out again.
 
-    `values` has by id what it stands for, None while it is unused. `assigned` counts how often ids were given out.
-    `numbers` has by id the number of the last time, 0 while it is unused: a Table sees what is new.
+    By id `values` has what it stands for, None while unused. `assigned` counts how often ids were given out,
+    `numbers` has the number of the last time, 0 while unused: a Table sees what is new.
     """
 
     values: list[V | None] = listed(None)
@@ -229,12 +230,13 @@ class Interner(Columns, Generic[K, V]):
 
 
 class Table(Generic[V]):
-    """A column by an interner's ids, of what `evaluate` says of the value; unused ids hold anything."""
+    """What `evaluate` says of an interner's values, as a column by id; unused ids hold anything."""
 
     def __init__(self, interner: Interner[Any, V], dtype: Any, evaluate: Callable[[V], Any]) -> None:
         self._interner = interner
         self._evaluate = evaluate
-        self._column: NDArray[Any] = np.zeros(1, dtype)  # row 0, which is no pod, may ask before there is any
+        # Row 0, which is no pod, asks before there is an id
+        self._column: NDArray[Any] = np.zeros(1, dtype)
         self._seen = 0
 
     def column(self) -> NDArray[Any]:

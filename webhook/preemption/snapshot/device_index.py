@@ -31,14 +31,14 @@ class DeviceId(NamedTuple):
 
 
 class DeviceShape(NamedTuple):
-    """What a device is, whatever its name and place; devices of equal shape are equal to every request."""
+    """What a device is, but for its name and place: devices of equal shape are equal to every request."""
 
     driver: str
     device: Device
 
 
 class PublishedSlice(NamedTuple):
-    """A slice with, for each of its devices in order, its id, the id of its shape, and its row."""
+    """A slice and, for each of its devices in order, its id, the id of its shape, and its row."""
 
     slice: ResourceSlice
     ids: list[DeviceId]
@@ -57,15 +57,15 @@ class PublishedSlice(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The node whose devices these are; empty for a slice that every node looks at."""
+        """The node whose devices these are; empty if every node looks at them."""
         return "" if self.slice.spec.shared_counters else self.slice.spec.node_name
 
 
 class DeviceIndex(Columns):
     """Slices and classes, and columns by device.
 
-    `holds` is the number of claims that hold the device for themselves. `holder` is the row of the pod whose removal
-    frees it, 0 if there is none, -1 if several pods have to go.
+    `holds` is how many claims hold the device for themselves. `holder` is the row of the pod whose removal frees
+    it, 0 for none, -1 if several pods have to go.
     """
 
     shape = array(np.int32)
@@ -77,52 +77,50 @@ class DeviceIndex(Columns):
         self.slices: dict[str, PublishedSlice] = {}
         self.pools: dict[PoolId, dict[str, PublishedSlice]] = {}
         self.local: dict[str, dict[str, PublishedSlice]] = {}
-        """By node, its slices; by the empty name those that every node looks at, but for the `counted`."""
+        """By node, its slices; by the empty name those for every node, without the `counted`."""
         self.counted: dict[PoolId, dict[str, PublishedSlice]] = {}
-        """By pool, the slices with its counters, which are looked at from every node."""
+        """By pool, the slices with its counters, which every node looks at."""
         self.unjudged: set[PoolId] = set()
-        """Pools with counters of which `preemption.devices` has yet to tell whether they are `troubled`."""
+        """Pools with counters that `preemption.devices` has yet to judge: they may be `troubled`."""
         self.troubled: dict[PoolId, object] = {}
         """Pools that are incomplete or invalid to the nodes that reach none of their devices."""
-        self.classes: ObjectTable[DeviceClass] = ObjectTable()
-        self.shapes: Interner[tuple[str, bytes], DeviceShape] = Interner()
+        self.classes = ObjectTable[DeviceClass]()
+        self.shapes = Interner[tuple[str, bytes], DeviceShape]()
         self.rows_of: dict[DeviceId, list[int]] = {}
         self.seen_from: dict[str, object] = {}
-        """By node, what `preemption.devices` has worked out of the slices that it looks at, until one changes."""
+        """By node, what `preemption.devices` made of the slices that it looks at, until one changes."""
 
     def put_slice(self, resource_slice: ResourceSlice) -> list[DeviceId]:
         """Add or update a slice; returns the devices whose holders have to be set.
 
-        Raises ClusterError for an amount that is not a quantity, and changes nothing.
+        Raises ClusterError for an amount that is no quantity, and changes nothing.
         """
         _check_amounts(resource_slice)
-        spec = resource_slice.spec
-        name, driver, pool = resource_slice.metadata.name, spec.driver, spec.pool.name
-        devices = spec.devices or []
-        ids = [DeviceId(driver, pool, device.name) for device in devices]
-        shapes = [self._shape(driver, device) for device in devices]  # before those of old are dropped
+        spec, name = resource_slice.spec, resource_slice.metadata.name
+        devices, pool = spec.devices or [], (spec.driver, spec.pool.name)
+        ids = [DeviceId(*pool, device.name) for device in devices]
+        shapes = [self._shape(spec.driver, device) for device in devices]  # before the old ones are dropped
         changed = [*self.remove_slice(name), *ids]
         rows = np.array([self.new_row() for _ in devices], np.intp)
         for identity, row in zip(ids, rows.tolist(), strict=True):
             self.rows_of.setdefault(identity, []).append(row)
+        self.shape[rows] = shapes
         published = PublishedSlice(resource_slice, ids, shapes, rows)
         self.slices[name] = published
-        self.pools.setdefault(published.pool, {})[name] = published
+        self.pools.setdefault(pool, {})[name] = published
         if spec.shared_counters:
-            self.counted.setdefault(published.pool, {})[name] = published
+            self.counted.setdefault(pool, {})[name] = published
         else:
             self.local.setdefault(published.host, {})[name] = published
-        self.shape[rows] = shapes
-        self._pool_changed(published.pool)
+        self._pool_changed(pool)
         return changed
 
     def remove_slice(self, name: str) -> list[DeviceId]:
         """Forget a slice; returns its devices."""
-        before = self.slices.get(name)
+        before = self.slices.pop(name, None)
         if before is None:
             return []
         self._forget_seen(before)
-        del self.slices[name]
         take_out(self.pools, before.pool, name)
         take_out(self.local, before.host, name)
         take_out(self.counted, before.pool, name)
@@ -147,11 +145,13 @@ class DeviceIndex(Columns):
 
         Of several classes for one resource the newest counts, then the first by name (`ExtendedResourceCache`).
         """
-        by_name = sorted(self.classes.values(), key=lambda device_class: device_class.metadata.name, reverse=True)
-        by_name.sort(key=lambda device_class: device_class.metadata.creation_timestamp or "")
         served = {f"{_IMPLICIT_RESOURCE}{name}": device_class for name, device_class in self.classes.items()}
-        named = {device_class.spec.extended_resource_name: device_class for device_class in by_name}
-        return {**served, **{name: device_class for name, device_class in named.items() if name}}
+        by_name = [device_class for _, device_class in sorted(self.classes.items(), reverse=True)]
+        for device_class in sorted(by_name, key=lambda known: known.metadata.creation_timestamp or ""):
+            resource = device_class.spec.extended_resource_name
+            if resource:
+                served[resource] = device_class
+        return served
 
     def _shape(self, driver: str, device: Device) -> int:
         parts = (
@@ -161,7 +161,7 @@ class DeviceIndex(Columns):
         return self.shapes.take((driver, _encode(parts)), DeviceShape(driver, device))
 
     def _pool_changed(self, pool: PoolId) -> None:
-        """What has been worked out of the pool's slices no longer holds."""
+        """Forget what was made of the pool's slices."""
         if pool in self.counted or pool in self.troubled:
             self.unjudged.add(pool)
         for published in self.pools.get(pool, {}).values():
@@ -175,7 +175,7 @@ class DeviceIndex(Columns):
 
 
 def _check_amounts(resource_slice: ResourceSlice) -> None:
-    """Raise ClusterError for an amount that is not a quantity."""
+    """Raise ClusterError for an amount that is no quantity."""
     name, spec = resource_slice.metadata.name, resource_slice.spec
     try:
         for device in spec.devices or ():

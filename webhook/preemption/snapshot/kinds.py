@@ -1,8 +1,8 @@
 """The kinds of objects that a snapshot is made of, one row each, and where they are.
 
-The reconciler, the scheduler, the simulation and `giveway decide` go by this table. To watch a further kind, add its
-row here, what takes it in to `Snapshot`, and its right to the reconciler's manifest: a test compares the two. A kind
-that is not known yet also needs its type in `kube.objects` and its path in `kube.resources`.
+The reconciler, the scheduler, the simulation and `giveway decide` go by this table. A further kind needs its row
+here, what takes it in, in `Snapshot`, and its right in the reconciler's manifest: a test compares the two. One that
+is not known yet also needs its type in `kube.objects` and its path in `kube.resources`.
 """
 
 from __future__ import annotations
@@ -72,4 +72,4 @@ SNAPSHOT_KINDS = (
     BUDGETS,
     PODS,
 )
-"""In the order in which they are filled in: what pods are judged by comes before the pods."""
+"""In the order of filling in: what pods are judged by comes before the pods."""

@@ -15,13 +15,13 @@ from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, 
 from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, array, listed
 
 MOST_LABEL_COLUMNS = 64
-"""So many columns of labels are kept, those asked for last: tenants write the keys into their pods."""
+"""So many columns of labels are kept, those asked for last: tenants write keys into their pods."""
 
 TaintKey = tuple[tuple[str, str, str], ...]
 
 
 class LabelColumn(NamedTuple):
-    """One label key over all nodes: the id of each node's value, -1 without the label; and ids by value."""
+    """One label over all nodes: the id of each node's value, -1 for none, and ids by value."""
 
     ids: NDArray[np.int32]
     values: dict[str, int]
@@ -31,7 +31,7 @@ class Nodes(Columns):
     """Nodes by row. A row that is not `valid` holds pods of a node that is not known (yet, or any more).
 
     `allocatable` and `used` have a line a resource (cpu in millicores, the rest in bytes or counts). `pod_limit` and
-    `pod_count` are numbers of pods, `nominations` that of pods only nominated to the node.
+    `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
     """
 
     valid = array(np.bool_)
@@ -52,10 +52,10 @@ class Nodes(Columns):
         super().__init__()
         self.resources = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
         """The resources that nodes have had, with their lines in `used`, `allocatable` and the pods' amounts."""
-        self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
+        self.taint_sets = Interner[TaintKey, list[Taint]]()
         self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}
-        self._columns: Newest[str, LabelColumn] = Newest(MOST_LABEL_COLUMNS)
+        self._columns = Newest[str, LabelColumn](MOST_LABEL_COLUMNS)
         self._alphabet: Ints | None = None
 
     def find(self, name: str) -> int | None:
@@ -91,7 +91,7 @@ class Nodes(Columns):
         self.valid[row] = True
 
     def remove(self, name: str) -> None:
-        """Forget a node; its row stays while pods are still on it or nominated to it."""
+        """Forget a node; its row stays while pods are on it or nominated to it."""
         row = self._index.get(name)
         if row is None:
             return
@@ -122,7 +122,7 @@ class Nodes(Columns):
         self.free(row)
 
     def alphabetical(self) -> Ints:
-        """By row the place of the name among all names in alphabetical order."""
+        """By row the place of the name in alphabetical order."""
         if self._alphabet is None:
             self._alphabet = np.empty(len(self.names), np.int64)
             self._alphabet[sorted(range(self.rows), key=self.names.__getitem__)] = np.arange(self.rows)
@@ -130,24 +130,21 @@ class Nodes(Columns):
 
     def label(self, key: str) -> NDArray[np.int32]:
         """By row the id of the node's value of a label, -1 if it has none."""
-        return self._column(key).ids
+        return self._columns.made(key, self._column, key).ids
 
     def values_of(self, key: str) -> dict[str, int]:
         """The nodes' values of a label with their ids in `label`."""
-        return self._column(key).values
+        return self._columns.made(key, self._column, key).values
 
     def has_label_in(self, key: str, values: Iterable[str]) -> Mask:
         """Which nodes have one of the values of a label, by row."""
-        column, ids = self._column(key)
+        column, ids = self._columns.made(key, self._column, key)
         wanted = [ids[value] for value in values if value in ids]
         selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
         return selected
 
     def _column(self, key: str) -> LabelColumn:
         """The same each time until labels change."""
-        return self._columns.made(key, self._made_column, key)
-
-    def _made_column(self, key: str) -> LabelColumn:
         values: dict[str, int] = {}
         given = (labels.get(key) for labels in self.labels)
         ids = [-1 if value is None else values.setdefault(value, len(values)) for value in given]

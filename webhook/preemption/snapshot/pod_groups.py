@@ -1,9 +1,8 @@
 """Which pods belong together, and the PodGroups that say more about it (docs/semantics.md D10).
 
-What a pod says of its group is read as it was when the pod was made (`webhook.policy.model.creation`).
-
-A group is known by who defines it, its namespace and its name. Its members are the pods on nodes that name it, by row.
-What a group with a minimum has above it are its members of the highest indices.
+What a pod says of its group is read as of its creation (`webhook.policy.model.creation`). A group is known by who
+defines it, its namespace and its name. Its members are the pods on nodes that name it. Above its minimum, if it has
+one, are those of the highest indices.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.columns import Interner, Ints, Rows, grown, take_out
 
 _LONGEST_NAME = 253
-"""Characters that Kubernetes' names have at most: more say nothing, and anybody can write them as an annotation."""
+"""Characters of Kubernetes' longest names; an annotation may have more."""
 
 
 class GroupKey(NamedTuple):
@@ -39,15 +38,19 @@ class GroupKey(NamedTuple):
 NO_GROUP = GroupKey("", "", "")
 
 
+def _label(pod: Pod, key: str) -> str:
+    return (pod.metadata.labels or {}).get(key, "")
+
+
 class GroupSource(NamedTuple):
     """One way in which pods name their group: by the label `key`, or as `name` says; empty for none.
 
-    Without the key a pod names none; it is empty if the group is named elsewhere.
+    Without the key a pod names none, unless it is empty: then the group is named elsewhere.
     """
 
     title: str
     key: str
-    name: Callable[[Pod], str] | None = None
+    name: Callable[[Pod, str], str] = _label
 
 
 _VOLCANO_NAME, _KUEUE_COUNT, _KUEUE_GROWS = GROUP_ANNOTATIONS
@@ -60,29 +63,31 @@ _SHOWN = 5
 """Groups that are named."""
 
 
-def _scheduling_group(pod: Pod) -> str:
+def _scheduling_group(pod: Pod, _: str) -> str:
     name = (pod.spec.scheduling_group or {}).get("podGroupName")
     return name if isinstance(name, str) else ""
 
 
-def _leader_worker_set(pod: Pod) -> str:
+def _annotation(pod: Pod, key: str) -> str:
+    return (pod.metadata.annotations or {}).get(key, "")
+
+
+def _leader_worker_set(pod: Pod, key: str) -> str:
     """One replica of a LeaderWorkerSet is a group."""
-    labels = pod.metadata.labels or {}
-    name, index = labels.get("leaderworkerset.sigs.k8s.io/name"), labels.get("leaderworkerset.sigs.k8s.io/group-index")
+    name, index = _label(pod, key), _label(pod, "leaderworkerset.sigs.k8s.io/group-index")
     return f"{name}-{index}" if name and index else ""
 
 
-def _indexed_job(pod: Pod) -> str:
+def _indexed_job(pod: Pod, key: str) -> str:
     """The Job of a pod that is one of a fixed number."""
-    labels = pod.metadata.labels or {}
-    indexed = "batch.kubernetes.io/job-completion-index" in labels
-    return labels.get("batch.kubernetes.io/job-name", "") if indexed else ""
+    indexed = "batch.kubernetes.io/job-completion-index" in (pod.metadata.labels or ())
+    return _label(pod, key) if indexed else ""
 
 
 GROUP_SOURCES = (
     GroupSource(POD_GROUP, "", _scheduling_group),
     GroupSource(COSCHEDULING, "scheduling.x-k8s.io/pod-group"),
-    GroupSource(VOLCANO, _VOLCANO_NAME, lambda pod: (pod.metadata.annotations or {}).get(_VOLCANO_NAME, "")),
+    GroupSource(VOLCANO, _VOLCANO_NAME, _annotation),
     GroupSource("Kueue pod group", "kueue.x-k8s.io/pod-group-name"),
     GroupSource("LeaderWorkerSet replica", "leaderworkerset.sigs.k8s.io/name", _leader_worker_set),
     GroupSource("JobSet", "jobset.sigs.k8s.io/jobset-name"),
@@ -95,24 +100,25 @@ _KEYS = frozenset(source.key for source in GROUP_SOURCES)
 def group_of(pod: Pod, made: ObjectMeta | None = None) -> GroupKey:
     """The group that a pod names, else NO_GROUP. `made` is its metadata at creation, if known."""
     meta = made or at_creation(pod.metadata)
-    named = not (_KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ()))
-    if pod.spec.scheduling_group is None and not named:
+    unnamed = _KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ())
+    if unnamed and pod.spec.scheduling_group is None:
         return NO_GROUP
     as_made = Pod(metadata=meta, spec=pod.spec)
     for source in GROUP_SOURCES:
-        if name := source.name(as_made) if source.name else (meta.labels or {}).get(source.key, ""):
+        if name := source.name(as_made, source.key):
             return GroupKey(source.title, pod.metadata.namespace, name)
     return NO_GROUP
 
 
 def index_of(pod: Pod, made: ObjectMeta | None = None) -> int:
-    """The number of a pod within its group; 0 if nothing says one. `made` is as for `group_of`."""
+    """The number of a pod within its group, 0 if it has none. `made` is as for `group_of`."""
     labels = (made or at_creation(pod.metadata)).labels or {}
-    for text in (labels.get(key, "") for key in INDEX_LABELS):
-        if text.isascii() and text.isdigit():
-            return min(int(text[:18]), _HIGHEST_INDEX)
+    for key in INDEX_LABELS:
+        number = _number(labels.get(key, ""))
+        if number is not None:
+            return number
     match = _NUMBER_AT_END.search(pod.metadata.name)
-    return min(int(match[1]), _HIGHEST_INDEX) if match else 0
+    return (match and _number(match[1])) or 0
 
 
 def minimum_said_by(pod: Pod) -> int:
@@ -121,13 +127,18 @@ def minimum_said_by(pod: Pod) -> int:
     Kueue lets the pods of a group in together; a group of fast admission grows afterwards.
     """
     annotations = at_creation(pod.metadata).annotations or {}
-    text = annotations.get(_KUEUE_COUNT, "")
-    grows = annotations.get(_KUEUE_GROWS) == "true"
-    return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0
+    if annotations.get(_KUEUE_GROWS) == "true":
+        return 0
+    return _number(annotations.get(_KUEUE_COUNT, "")) or 0
+
+
+def _number(text: str) -> int | None:
+    """The number that the text is, at most an int32's; None for other text."""
+    return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() else None
 
 
 def with_all_of(groups: Iterable[str]) -> str:
-    """What people read after victims' names: the groups that these go with; empty without any."""
+    """What people read after victims' names: the groups that these go with; empty for none."""
     names = list(dict.fromkeys(filter(None, groups)))
     more = f" and {len(names) - _SHOWN} more groups" if len(names) > _SHOWN else ""
     return f", with all of {', '.join(names[:_SHOWN])}{more}" if names else ""
@@ -137,25 +148,24 @@ _NOBODY: set[int] = set()
 
 
 class PodGroups:
-    """PodGroups by what their members call them, and the members of each group on nodes by its id, which `ids` has.
+    """PodGroups by what their members call them, and each group's members on nodes by its id, of `ids`.
 
-    `version` counts changes of PodGroups. After `refresh`, `sizes` has the number of members by the id of the group,
-    `highest` their highest priority, and `above` the rows of the members that their groups can spare, ascending.
+    `version` counts changes of PodGroups. After `refresh`, `sizes` has by id the number of members, `highest` their
+    highest priority, and `above` the rows of the members that groups can spare, ascending.
     """
 
     def __init__(self, ids: Interner[GroupKey, GroupKey]) -> None:
         self._ids = ids
         self.objects: dict[GroupKey, PodGroup] = {}
         self.version = 0
-        self.sizes: Ints = np.zeros(1, np.int64)
-        self.highest: Ints = np.zeros(1, np.int64)
-        self.above: Rows = np.zeros(0, np.intp)
+        self.sizes = np.zeros(1, np.int64)
+        self.highest = np.zeros(1, np.int64)
+        self.above = np.zeros(0, np.intp)
         self._changed: set[int] = set()
-        """Ids of groups that are to be looked at again; one that no pod names yet is when its first member comes."""
+        """Ids of groups to look at again; one that no pod names yet is when its first member comes."""
         self._above: dict[int, list[int]] = {}
         """By id of a group, the members above its minimum, if there are any."""
         self._members: dict[int, set[int]] = {}
-        self._group_of: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._members)
@@ -172,34 +182,35 @@ class PodGroups:
     def remove(self, key: str, source: str) -> None:
         """Forget the PodGroup `namespace/name` of this source."""
         namespace, _, name = key.rpartition("/")
-        self.objects.pop(GroupKey(source, namespace, name), None)
-        self._note_changed(GroupKey(source, namespace, name))
+        group = GroupKey(source, namespace, name)
+        self.objects.pop(group, None)
+        self._note_changed(group)
 
     def _note_changed(self, key: GroupKey) -> None:
         self.version += 1
-        if (id_ := self._ids.find(key)) is not None:
+        id_ = self._ids.find(key)
+        if id_ is not None:
             self._changed.add(id_)
 
-    def move(self, row: int, group: int) -> None:
-        """The pod in this row, new or changed, is a member of the group (id), of none if 0."""
-        before = self._group_of.get(row, 0)
-        self._changed |= {before, group}
-        if before == group:
-            return
-        take_out(self._members, before, row)
-        self._group_of.pop(row, None)
+    def join(self, row: int, group: int) -> None:
+        """The pod in this row, on a node, is a member of the group (id), of none if 0."""
+        self._changed.add(group)
         if group:
             self._members.setdefault(group, set()).add(row)
-            self._group_of[row] = group
+
+    def leave(self, row: int, group: int) -> None:
+        """The pod in this row is no member of the group."""
+        self._changed.add(group)
+        take_out(self._members, group, row)
 
     def members(self, group: int) -> Rows:
         """The rows of the members on nodes, ascending."""
         return np.array(sorted(self._members.get(group, ())), np.intp)
 
     def refresh(self, priority: Ints, spare: Callable[[set[int], int], list[int]]) -> None:
-        """Look again at groups that have changed, for `sizes`, `highest` and `above`.
+        """Look again at changed groups, for `sizes`, `highest` and `above`.
 
-        `priority` has those of the pods by row, and `spare` says which of the members are beyond a minimum.
+        `priority` has those of the pods by row; `spare` says which members are beyond a minimum.
         """
         if not self._changed:
             return
@@ -214,7 +225,7 @@ class PodGroups:
             spared |= self._above.pop(group, None) is not None
             key = self._ids.values[group]
             known = self.objects.get(key) if key else None
-            # Who says himself that he goes whole spares nobody
+            # A group that says that it goes whole spares nobody
             if known is not None and not known.goes_whole and len(members) > known.minimum > 0:
                 self._above[group] = spare(members, known.minimum)
                 spared = True

@@ -1,4 +1,4 @@
-"""A pod compiled: what it asks for, and what binds it to others: host ports, terms, spread constraints, claims."""
+"""A pod compiled: what it asks for, and its host ports, terms, spread constraints and claims."""
 
 from __future__ import annotations
 
@@ -39,29 +39,34 @@ HostPorts = tuple[HostPort, ...]
 class PodClaims(NamedTuple):
     """`namespace/name` of the claims that a pod names, and of those made for its ephemeral volumes."""
 
-    named: frozenset[str] = frozenset()
-    made: frozenset[str] = frozenset()
+    named: frozenset[str]
+    made: frozenset[str]
+
+
+NO_CLAIMS = PodClaims(frozenset(), frozenset())
+AntiAffinity = tuple[str, tuple[PodAffinityTerm, ...]]
+"""A pod's namespace and its required terms."""
+NO_ANTI_AFFINITY = ("", b""), ("", ())
 
 
 class Term:
     """A compiled (anti-)affinity term: which pods it selects, by namespace and labels, and the topology.
 
-    Terms of equal `key` select the same pods while no namespace changes. A term of the incoming pod selects every
-    namespace if its namespaceSelector selects one without labels, as NotIn and DoesNotExist do: kube-scheduler
-    1.36 looks up the selected namespaces and means to drop the selector then, but drops it from a copy
-    (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels at all.
+    Terms of equal `key` select the same pods while no namespace changes. A term of the incoming pod selects
+    every namespace if its namespaceSelector selects one without labels, as NotIn and DoesNotExist do:
+    kube-scheduler 1.36 looks up the selected namespaces, drops the selector from a copy
+    (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels.
 
-    `matchLabelKeys` and `mismatchLabelKeys` are not read, nor by kube-scheduler: the API server merged them into
-    the selector when the pod was made, by its labels then.
+    `matchLabelKeys` and `mismatchLabelKeys` are not read, nor by kube-scheduler: the API server merged them
+    into the selector when the pod was made.
     """
 
     def __init__(self, term: PodAffinityTerm, own_namespace: str, *, incoming: bool) -> None:
         self.topology_key = term.topology_key
         self.key = (own_namespace, msgspec.json.encode(term))
         self._selector = label_matcher(term.label_selector)
-        self._namespaces = frozenset(term.namespaces or ())
-        if not term.namespaces and term.namespace_selector is None:
-            self._namespaces = frozenset((own_namespace,))
+        unsaid = () if term.namespace_selector else (own_namespace,)
+        self._namespaces = frozenset(term.namespaces or unsaid)
         self._namespace_selector = label_matcher(term.namespace_selector)
         self._everywhere = incoming and self._namespace_selector({})
 
@@ -73,7 +78,7 @@ class Term:
 
 
 class SpreadConstraint(NamedTuple):
-    """A topology spread constraint: `matches` and `counts_nothing` tell which pods of the namespace it counts.
+    """A topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace count.
 
     Constraints of equal `key` match the same labels.
     """
@@ -94,7 +99,7 @@ class SpreadConstraint(NamedTuple):
 
 
 def host_ports(pod: Pod) -> HostPorts:
-    """The ports of the node that containers and sidecars take, sorted, without repetition."""
+    """The ports of the node that containers and sidecars take, sorted, each once."""
     init = pod.spec.init_containers or ()
     sidecars = [container for container in init if container.restart_policy == "Always"]
     ports = {
@@ -114,7 +119,7 @@ def conflicts(wanted: HostPort, taken: HostPort) -> bool:
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:
-    """The name of the claim behind a volume: one that it names, or one made for the pod; else None."""
+    """The name of the claim that a volume names, or that is made for it; else None."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
@@ -122,7 +127,8 @@ def claim_name(pod: Pod, volume: Volume) -> str | None:
 
 def claims_of(pod: Pod) -> PodClaims | None:
     """The pod's claims, None if it has none."""
-    named, made = set[str](), set[str]()
+    named: set[str] = set()
+    made: set[str] = set()
     for volume in pod.spec.volumes or ():
         name = claim_name(pod, volume)
         if name is not None:
@@ -134,11 +140,11 @@ def claims_of(pod: Pod) -> PodClaims | None:
 def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], object] = str) -> bytes:
     """What the filters read of a waiting pod, as one text: pods of equal text go to the same nodes.
 
-    It has the labels of the keys `labels`, and what `claim_shape` says of each claim, by `namespace/name`. Other
-    volumes bind a pod to nothing: each has its own, such as its token's. A pod that is made for one node
-    (`node_of`) is like those made for others: it goes to its node if these go to theirs.
+    It has the labels of the keys `labels`, and what `claim_shape` says of each claim, `namespace/name`.
+    Other volumes, such as each pod's token, bind to nothing. A pod that is made for one node (`node_of`)
+    is like those made for others: it goes to its node if these go to theirs.
     """
-    meta, claims = pod.metadata, claims_of(pod) or PodClaims()
+    meta, claims = pod.metadata, claims_of(pod) or NO_CLAIMS
     encode = partial(msgspec.json.encode, order="deterministic")
     shapes = [sorted(encode(claim_shape(claim)) for claim in some) for some in claims]
     spec = msgspec.structs.replace(for_any_node(pod).spec, volumes=None, service_account_name="")
@@ -147,10 +153,10 @@ def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], obj
 
 
 def node_of(pod: Pod) -> str:
-    """The one node that a pod is made for, as a DaemonSet's pods are; empty without one."""
+    """The one node that a pod is made for, as a DaemonSet's pods are; else empty."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    match (required.node_selector_terms or []) if required else []:
+    match required.node_selector_terms if required else None:
         case [NodeSelectorTerm(match_expressions=None, match_fields=[Requirement("metadata.name", "In", [node])])]:
             return node
     return ""
@@ -165,22 +171,21 @@ def for_any_node(pod: Pod) -> Pod:
 
 
 def label_keys_read(pod: Pod) -> set[str]:
-    """The keys of pods' labels that the pod's required affinity and spread constraints read."""
-    affinity, spread = pod.spec.affinity, pod.spec.topology_spread_constraints or ()
-    terms = [*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity)] if affinity else []
+    """The keys of labels that the pod's required affinity and spread constraints read."""
+    affinity, spread = pod.spec.affinity or Affinity(), pod.spec.topology_spread_constraints or ()
     keys = {key for constraint in spread for key in constraint.match_label_keys or ()}
-    for selector in (reader.label_selector for reader in (*terms, *spread)):
-        if selector is not None:
-            keys.update(selector.match_labels or (), (row.key for row in selector.match_expressions or ()))
+    for reader in (*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity), *spread):
+        selector = reader.label_selector or LabelSelector()
+        keys.update(selector.match_labels or (), (row.key for row in selector.match_expressions or ()))
     return keys
 
 
-def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:
-    """The pod's required anti-affinity terms, if any, as key and value to intern."""
+def anti_affinity_of(pod: Pod) -> tuple[tuple[str, bytes], AntiAffinity]:
+    """The pod's required anti-affinity, as key and value to intern."""
     affinity = pod.spec.affinity
     terms = tuple(_required(affinity.pod_anti_affinity)) if affinity else ()
     if not terms:
-        return None
+        return NO_ANTI_AFFINITY
     namespace = pod.metadata.namespace
     return (namespace, msgspec.json.encode(terms)), (namespace, terms)
 
@@ -262,8 +267,8 @@ def required_features(pod: Pod) -> list[str]:
 class PodInfo(NamedTuple):
     """A pending pod as the filters see it, kube-scheduler's `PodInfo`.
 
-    `amounts` are millicores, bytes and counts above zero. `features` are those that a node must declare. `beyond`
-    says what the pod asks for that no filter knows, so that nobody is evicted for it; mostly empty.
+    `amounts` are millicores, bytes and counts above zero. `features` are those that a node must declare.
+    `beyond` says what the pod asks for that no filter knows, so that nobody is evicted for it.
     """
 
     pod: Pod

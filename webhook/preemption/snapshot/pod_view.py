@@ -81,8 +81,8 @@ def created_at(meta: ObjectMeta, otherwise: float) -> float:
 def owner_of(pod: Pod) -> Owner:
     """The pod's controller, as the snapshot keeps it.
 
-    That of a static pod, which is never a victim, is its Node. Who may patch a pod can name a Node there, too. But
-    the API server gives a ServiceAccount to every new pod that is not static, and nobody changes that.
+    A static pod, which is never a victim, has its Node. Who may patch a pod can name a Node there, too; but the API
+    server gives a ServiceAccount to every new pod that is not static, and nobody changes that.
     """
     owner = controller_of(pod.metadata)
     if owner and owner.kind == "Node" and pod.spec.service_account_name:

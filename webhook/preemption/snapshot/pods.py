@@ -16,14 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
 from webhook.preemption.snapshot.columns import Columns, Interner, Rows, RowSet, array, grown, listed, take_out
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
-from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
+from webhook.preemption.snapshot.pod_info import (
+    NO_ANTI_AFFINITY,
+    NO_CLAIMS,
+    AntiAffinity,
+    HostPorts,
+    PodClaims,
+    anti_affinity_of,
+    claims_of,
+    host_ports,
+)
 from webhook.preemption.snapshot.pod_view import (
     Identity,
     Owner,
@@ -40,11 +48,11 @@ from webhook.preemption.snapshot.pod_view import (
 
 
 class Pods(Columns):
-    """Pods by row. `node` is the row of the pod's node, -1 for a pod without one and in unused rows.
+    """Pods by row. `node` is the row of the pod's node, -1 for none and in unused rows.
 
-    `nominated` is the row of the node that a pod without a node is nominated to, else -1; also with scheduling
-    gates, as kube-scheduler does not count such a nomination. `grace` is how many seconds a pod gets to end,
-    `gone_at` when a terminating one has had them, in seconds, infinite if it does not say so readably.
+    `nominated` is the row of the node that a pod without one is nominated to, else -1; kube-scheduler does not count
+    the nomination of a pod with scheduling gates. `grace` is how many seconds a pod gets to end, `gone_at` when the
+    time of a terminating one is over, in seconds, infinite if it does not say that readably.
     """
 
     node = array(np.int32, -1)
@@ -74,27 +82,27 @@ class Pods(Columns):
         super().__init__()
         self.nodes = nodes
         self.annotations = annotations
-        self.identities: Interner[tuple[Any, ...], Identity] = Interner()
-        self.profiles: Interner[Profile, Profile] = Interner()
-        self.owners: Interner[Owner, Owner] = Interner()
-        self.ports: Interner[HostPorts, HostPorts] = Interner()
-        self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
-        self.claims: Interner[PodClaims, PodClaims] = Interner()
-        self.groups: Interner[GroupKey, GroupKey] = Interner()
+        self.identities = Interner[tuple[Any, ...], Identity]()
+        self.profiles = Interner[Profile, Profile]()
+        self.owners = Interner[Owner, Owner]()
+        self.ports = Interner[HostPorts, HostPorts]()
+        self.anti = Interner[tuple[str, bytes], AntiAffinity]()
+        self.claims = Interner[PodClaims, PodClaims]()
+        self.groups = Interner[GroupKey, GroupKey]()
         self.grouped = PodGroups(self.groups)
         self.wishes: dict[int, Amounts] = {}
-        """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
+        """By the row of a pod whose resize is deferred, what it wants beyond what it has."""
         self._unadvertised: dict[int, Amounts] = {}
         """By row, the amounts of pods that ask for a resource that no node has: anybody can make up names."""
         self._ending, self._nominees = RowSet(), RowSet()
         """Terminating and nominated pods: every look asks for them, and they are few."""
-        self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
+        self.slots = np.zeros((16, 4), np.int32)
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
         self.ports.take((), ())  # id 0 is "none" here and below
-        self.claims.take(PodClaims(), PodClaims())
+        self.anti.take(*NO_ANTI_AFFINITY)
+        self.claims.take(NO_CLAIMS, NO_CLAIMS)
         self.groups.take(NO_GROUP, NO_GROUP)
-        self.anti.take(("", b""), ("", ()))
 
     def find(self, namespace: str, name: str) -> int | None:
         """The row of a pod."""
@@ -110,27 +118,27 @@ class Pods(Columns):
 
     def on_node(self, row: int) -> list[int]:
         """The rows of the pods on a node, most important first."""
-        on_node: list[int] = self.slots[row, : self.nodes.pod_count[row]].tolist() if row < len(self.slots) else []
-        return on_node
+        self._fit_slots(row, 0)
+        return [*self.slots[row, : self.nodes.pod_count[row]].tolist()]
 
     def slots_of(self, nodes: Rows) -> NDArray[np.int32]:
         """The nodes' pods, one row a node, most important first, as wide as the fullest."""
-        self._fit_slots(max(self.nodes.rows - 1, 0), 0)
+        self._fit_slots(self.nodes.rows, 0)
         width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
         return self.slots[nodes, :width]
 
     def leaving(self) -> Rows:
-        """The rows of the terminating pods that are on a node, ascending."""
+        """The rows of the terminating pods on nodes, ascending."""
         rows = self._ending.ascending()
         return rows[self.terminating[rows] & (self.node[rows] >= 0)]
 
     def nominees(self) -> Rows:
-        """The rows of the pods that are nominated to a node, ascending."""
+        """The rows of the nominated pods, ascending."""
         return self._nominees.ascending()
 
     @contextmanager
     def staying(self, rows: Rows) -> Iterator[None]:
-        """While this lasts, these pods count as not terminating: they are only expected to be."""
+        """While this lasts these pods, which are only expected to be terminating, are not."""
         before = self.terminating[rows]
         self.terminating[rows] = False
         try:
@@ -139,13 +147,13 @@ class Pods(Columns):
             self.terminating[rows] = before
 
     def put(self, pod: Pod) -> str:
-        """Add or update a pod; returns the uid of the one that had its name before, empty for none.
+        """Add or update a pod; returns the uid of the one of its name before, empty for none.
 
         Raises ClusterError for what cannot be read, and changes nothing.
         """
         meta, spec, made = pod.metadata, pod.spec, at_creation(pod.metadata)
         amounts, wish, start, priority = occupied(pod), wished(pod), start_of(pod), priority_of(pod)
-        ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
+        ports, anti, claims = host_ports(pod), anti_affinity_of(pod), claims_of(pod) or NO_CLAIMS
         group, profile, owner = group_of(pod, made), profile_of(pod, self.annotations), owner_of(pod)
         labels, labels_made = meta.labels or {}, made.labels or {}
         index = self._index.setdefault(meta.namespace, {})
@@ -177,12 +185,13 @@ class Pods(Columns):
         self.identity[row] = self.identities.take((meta.namespace, now, *made_with), identity)
         self.profile[row] = self.profiles.take(profile, profile)
         self.owner[row] = self.owners.take(owner, owner)
-        self.port_set[row] = self.ports.take(ports, ports) if ports else 0
-        self.anti_set[row] = self.anti.take(*anti) if anti else 0
-        self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
-        self.member_index[row] = index_of(pod, made) if group is not NO_GROUP else 0
-        joined = self.groups.take(group, group) if group is not NO_GROUP else 0
-        self._join(row, joined, counts=bool(spec.node_name))
+        self.port_set[row] = self.ports.take(ports, ports)
+        self.anti_set[row] = self.anti.take(*anti)
+        self.claim_set[row] = self.claims.take(claims, claims)
+        self.group[row] = joined = self.groups.take(group, group)
+        self.member_index[row] = index_of(pod, made) if joined else 0
+        if spec.node_name:
+            self.grouped.join(row, joined)
         self._put_amounts(row, amounts)
         if not stays:
             self._enter(row, spec.node_name)
@@ -207,7 +216,6 @@ class Pods(Columns):
         if row is None:
             return ""
         take_out(self._index, namespace, name)
-        self._join(row, 0, counts=False)
         self._leave(row)
         self._nominate(row, "")
         self._drop_references(row)
@@ -219,32 +227,24 @@ class Pods(Columns):
         return before
 
     def _drop_references(self, row: int) -> None:
+        self.grouped.leave(row, int(self.group[row]))
         self.identities.drop(int(self.identity[row]))
         self.profiles.drop(int(self.profile[row]))
         self.owners.drop(int(self.owner[row]))
-        if self.port_set[row]:
-            self.ports.drop(int(self.port_set[row]))
-        if self.anti_set[row]:
-            self.anti.drop(int(self.anti_set[row]))
-        if self.claim_set[row]:
-            self.claims.drop(int(self.claim_set[row]))
-
-    def _join(self, row: int, group: int, *, counts: bool) -> None:
-        """Let the pod be of a group (id, one reference), 0 for none; one on a node `counts`."""
-        self.grouped.move(row, group if counts else 0)
-        if self.group[row]:
-            self.groups.drop(int(self.group[row]))
-        self.group[row] = group
+        self.ports.drop(int(self.port_set[row]))
+        self.anti.drop(int(self.anti_set[row]))
+        self.claims.drop(int(self.claim_set[row]))
+        self.groups.drop(int(self.group[row]))
 
     def groups_now(self) -> PodGroups:
-        """The groups, with what is counted of their members."""
+        """The groups, with what is counted of members."""
         self.grouped.refresh(self.priority, self.beyond)
         return self.grouped
 
     def beyond(self, members: Collection[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
-        """Of the members of a group in these rows those that it can spare: all but the `minimum` of lowest index.
+        """Of a group's members (rows) those that it can spare: all but the `minimum` of lowest index.
 
-        It keeps nobody who is terminating or `leaving`. If fewer stay than the minimum, it can spare nobody.
+        It keeps nobody who is terminating or `leaving`. If fewer stay than the minimum, it spares nobody.
         """
         going = {row for row in members if self.terminating[row] or row in leaving}
         order = sorted(members, key=lambda row: (row in going, int(self.member_index[row]), self.names[row]))
@@ -257,7 +257,7 @@ class Pods(Columns):
             self._put_amounts(row, amounts)
 
     def _put_amounts(self, row: int, amounts: Amounts) -> None:
-        """Set a pod's amounts, also on its node; resources that no node has decide nothing and get no column."""
+        """Set a pod's amounts, also on its node; resources that no node has decide nothing."""
         nodes, node = self.nodes, int(self.node[row])
         if nodes.resources.keys() >= amounts.keys():
             self._unadvertised.pop(row, None)
@@ -307,7 +307,7 @@ class Pods(Columns):
         nodes.release(node)
 
     def _nominate(self, row: int, node_name: str) -> None:
-        """Note which node the pod is nominated to; an empty name takes the nomination off."""
+        """Note the node that the pod is nominated to, empty for none."""
         nodes, before = self.nodes, int(self.nominated[row])
         self.nominated[row] = node = nodes.claim(node_name) if node_name else -1
         self._nominees.keep(row, kept=node >= 0)

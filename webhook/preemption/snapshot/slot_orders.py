@@ -14,7 +14,7 @@ from webhook.preemption.snapshot.columns import Floats, Ints, Rows, grown
 from webhook.preemption.snapshot.pods import Pods
 
 Keys = Callable[[Rows], list[Floats | Ints]]
-"""For an array of pods' rows, by what they are put in order: an array of that shape a key, the first decides.
+"""What puts an array of pods' rows in order: an array of its shape a key, the first decides.
 
 The larger value comes first.
 """
@@ -25,7 +25,7 @@ class SlotOrder:
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
-        self._slots: NDArray[np.int32] = np.zeros((0, 0), np.int32)
+        self._slots = np.zeros((0, 0), np.int32)
         self._made = np.zeros(0, np.int64)
         """By node row the count of changes at which its pods were put in order, -1 for never."""
         self._outside: dict[int, Ints] = {}
@@ -33,8 +33,8 @@ class SlotOrder:
     def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
 
-        As wide as the fullest node, 0 for no more pods. Each of the `outside`, which nobody changes, has by pod row a
-        number that the keys look at beside the pod. Where it is not that of last time, a node is put in order again.
+        As wide as the fullest node, 0 for no more pods. Each of the `outside`, which nobody changes, has by pod row
+        a number that keys look at. Where it is not that of last time, a node is put in order again.
         """
         pods = self._pods
         width = pods.slots_of(nodes).shape[1]

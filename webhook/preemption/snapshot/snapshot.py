@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,15 +32,15 @@ from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.volume_index import VolumeIndex, VolumeLimits
 
 _MOST_ORDERS, _MOST_TABLES = 16, 128
-"""Orders of pods and tables of answers that are kept: those that were asked for last."""
+"""So many orders of pods and tables of answers are kept, those asked for last."""
 
 
 class Snapshot:
     """Nodes, pods, budgets and what else decides where a pod fits.
 
-    Pods that ended are not kept, nor are pods without a node unless they are nominated to one. `version` counts events.
-    `under_policy` topology is counted as it will be, and not as kube-scheduler counts it, if the two differ
-    (docs/semantics.md D3): a nominated pod counts in its whole domain, and a terminating one is not taken away twice.
+    Pods that ended are not kept, nor are those with neither a node nor a nomination. `version` counts events.
+    `under_policy` topology is counted as it will be, where kube-scheduler does not (docs/semantics.md D3): a
+    nominated pod counts in its whole domain, and a terminating one is not taken away twice.
     """
 
     def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, under_policy: bool = False) -> None:
@@ -48,31 +49,32 @@ class Snapshot:
         self.nodes = Nodes()
         self.pods = Pods(self.nodes, frozenset(annotations))
         self.budgets = DisruptionBudgets(self.pods)
-        self.classes: ObjectTable[PriorityClass] = ObjectTable()
-        self.namespaces: ObjectTable[Namespace] = ObjectTable()
+        self.classes = ObjectTable[PriorityClass]()
+        self.namespaces = ObjectTable[Namespace]()
         self.volumes = VolumeIndex()
-        self.claims: ObjectTable[PersistentVolumeClaim] = ObjectTable()
-        self.storage_classes: ObjectTable[StorageClass] = ObjectTable()
+        self.claims = ObjectTable[PersistentVolumeClaim]()
+        self.storage_classes = ObjectTable[StorageClass]()
         self.attach_limits = VolumeLimits()
         self.devices = DeviceIndex()
         self.device_claims = ClaimIndex(self.devices, self.pods)
-        self._slot_orders: Newest[Hashable, SlotOrder] = Newest(_MOST_ORDERS)
-        self._tables: Newest[Hashable, Table[Any]] = Newest(_MOST_TABLES)
-        self._take_in: dict[SnapshotKind, tuple[Callable[[Any], object], Callable[[str], object]]] = {
-            kinds.PRIORITY_CLASSES: (self.classes.put, self.classes.remove),
-            kinds.NAMESPACES: (self.namespaces.put, self.namespaces.remove),
-            kinds.VOLUMES: (self.volumes.put, self.volumes.remove),
-            kinds.VOLUME_CLAIMS: (self.claims.put, self.claims.remove),
-            kinds.CSI_NODES: (self.attach_limits.put, self.attach_limits.remove),
-            kinds.STORAGE_CLASSES: (self.storage_classes.put, self.storage_classes.remove),
-            kinds.DEVICE_CLASSES: (self.devices.classes.put, self.devices.classes.remove),
+        self._slot_orders = Newest[Hashable, SlotOrder](_MOST_ORDERS)
+        self._tables = Newest[Hashable, Table[Any]](_MOST_TABLES)
+        claims, devices, both = self.device_claims, self.devices, attrgetter("put", "remove")
+        self._take_in: dict[SnapshotKind, tuple[Callable[[Any], object], ...]] = {
+            kinds.PRIORITY_CLASSES: both(self.classes),
+            kinds.NAMESPACES: both(self.namespaces),
+            kinds.VOLUMES: both(self.volumes),
+            kinds.VOLUME_CLAIMS: both(self.claims),
+            kinds.CSI_NODES: both(self.attach_limits),
+            kinds.STORAGE_CLASSES: both(self.storage_classes),
+            kinds.DEVICE_CLASSES: both(devices.classes),
             kinds.SLICES: (
-                lambda changed: self.device_claims.refresh(self.devices.put_slice(changed)),
-                lambda name: self.device_claims.refresh(self.devices.remove_slice(name)),
+                lambda changed: claims.refresh(devices.put_slice(changed)),
+                lambda name: claims.refresh(devices.remove_slice(name)),
             ),
-            kinds.CLAIMS: (self.device_claims.put, self.device_claims.remove),
+            kinds.CLAIMS: both(claims),
             kinds.NODES: (self._put_node, self.nodes.remove),
-            kinds.BUDGETS: (self.budgets.put, self.budgets.remove),
+            kinds.BUDGETS: both(self.budgets),
             kinds.PODS: (self._put_pod, self._remove_pod),
         }
         groups = self.pods.grouped
@@ -80,12 +82,12 @@ class Snapshot:
             self._take_in[kind] = partial(groups.put, source=source), partial(groups.remove, source=source)
 
     def put(self, kind: SnapshotKind, changed: Any) -> None:
-        """Add or update an object. Raises ClusterError if it is unreadable, and changes nothing."""
+        """Add or update an object. Raises ClusterError if it cannot be read, and changes nothing."""
         self.version += 1
         self._take_in[kind][0](changed)
 
     def remove(self, kind: SnapshotKind, key: str) -> None:
-        """Forget the object `namespace/name`, or `name` without a namespace; it may be unknown."""
+        """Forget the object `namespace/name`, or `name` without a namespace, if it is known."""
         self.version += 1
         self._take_in[kind][1](key)
 
@@ -96,7 +98,7 @@ class Snapshot:
         return self._tables.made(key, Table, interner, dtype, evaluate).column()
 
     def slot_order(self, key: Hashable) -> SlotOrder:
-        """The order of the pods of nodes that is kept under `key`."""
+        """The order of nodes' pods that is kept under `key`."""
         return self._slot_orders.made(key, SlotOrder, self.pods)
 
     def _put_node(self, node: Node) -> None:
@@ -116,12 +118,12 @@ class Snapshot:
         self.device_claims.pod_changed(self.pods.remove(namespace, name), "")
 
     def hold_devices(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
-        """Count the devices as taken by a pod of the namespace, for which a plan has them freed."""
+        """Count the devices as taken by a pod of the namespace, for which a plan frees them."""
         self.version += 1
         self.device_claims.hold(plan, namespace, pod, devices)
 
     def release_devices(self, plan: str, namespace: str) -> None:
-        """Count the devices no longer that were held for this plan."""
+        """Count the devices no longer that this plan held."""
         self.version += self.device_claims.release(plan, namespace)
 
     def node_names(self) -> list[str]:
@@ -135,8 +137,8 @@ class Snapshot:
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """The labels of a namespace, empty if it is not known."""
-        namespace = self.namespaces.get(name)
-        return (namespace.metadata.labels or {}) if namespace else {}
+        known = self.namespaces.get(name)
+        return (known and known.metadata.labels) or {}
 
     def pod_rows(self, keys: Collection[str]) -> Rows:
         """The rows of the pods with these keys, ascending, without unknown ones."""

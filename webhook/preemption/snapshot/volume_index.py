@@ -1,8 +1,8 @@
 """The persistent volumes as claims find them, and as nodes attach them.
 
-Volumes are kept by name, by class if they are free, and by the claim that they are reserved for. A late-binding claim
-looks at the free volumes of its class and at those that name it in `claimRef`, and at no other, however many there are
-(`FindMatchingVolume` of Kubernetes' volume helpers, on kube-scheduler's volumes by class).
+Volumes are kept by name, by class if they are free, and by the claim that they are reserved for. A late-binding
+claim looks only at the free volumes of its class and at those that name it in `claimRef` (`FindMatchingVolume` of
+Kubernetes' volume helpers, on kube-scheduler's volumes by class).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects.meta import ObjectMeta, Quantity, key_of
+from webhook.kube.objects.meta import Quantity, key_of
 from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.quantity import QuantityError, units
@@ -27,7 +27,7 @@ _MIGRATED = {
     "azure_disk": ("kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
     "cinder": ("kubernetes.io/cinder", "cinder.csi.openstack.org", "volumeID"),
 }
-"""By the field of a volume of an in-tree kind of old: its plugin, the driver that serves it now, and its name there."""
+"""By the field of an old in-tree kind: its plugin, the driver that serves it now, its name's key."""
 _DRIVERS = {plugin: driver for plugin, driver, _ in _MIGRATED.values()}
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node")
@@ -63,7 +63,7 @@ class VolumeIndex:
     def __init__(self) -> None:
         self._volumes: dict[str, PersistentVolume] = {}
         self.attached: dict[str, AttachedVolume | None] = {}
-        """By name, the volume as a node attaches it; None for one that no CSI driver attaches."""
+        """By name, the volume as a node attaches it; None if no CSI driver does."""
         self._names: dict[AttachedVolume, set[str]] = {}
         self._free: dict[str, dict[str, Offer]] = {}
         self._reserved: dict[tuple[str, str], set[str]] = {}
@@ -73,36 +73,37 @@ class VolumeIndex:
         return self._volumes.get(name)
 
     def put(self, volume: PersistentVolume) -> None:
-        """Add or update a volume. Raises ClusterError for a capacity that is not a quantity, and changes nothing."""
-        offer = _offer(volume)
-        name, holder = volume.metadata.name, volume.spec.claim_ref
-        self.remove(name)
-        self._volumes[name], self.attached[name] = volume, (attached := _of_volume(volume))
+        """Add or update a volume. Raises ClusterError for a capacity that is no quantity."""
+        offer, attached = _offer(volume), _of_volume(volume)
+        meta, holder = volume.metadata, volume.spec.claim_ref
+        self.remove(meta.name)
+        self._volumes[meta.name], self.attached[meta.name] = volume, attached
         if attached is not None:
-            self._names.setdefault(attached, set()).add(name)
+            self._names.setdefault(attached, set()).add(meta.name)
         if holder is not None:
-            self._reserved.setdefault((holder.namespace, holder.name), set()).add(name)
-        elif (volume.status or {}).get("phase") == "Available" and volume.metadata.deletion_timestamp is None:
-            self._free.setdefault(_class_of(volume), {})[name] = offer
+            self._reserved.setdefault((holder.namespace, holder.name), set()).add(meta.name)
+        elif (volume.status or {}).get("phase") == "Available" and meta.deletion_timestamp is None:
+            self._free.setdefault(_class_of(volume), {})[meta.name] = offer
 
     def remove(self, name: str) -> None:
         """Forget a volume."""
         volume = self._volumes.pop(name, None)
         if volume is None:
             return
-        if (attached := self.attached.pop(name)) is not None:
+        attached, holder = self.attached.pop(name), volume.spec.claim_ref
+        if attached is not None:
             take_out(self._names, attached, name)
         take_out(self._free, _class_of(volume), name)
-        if (holder := volume.spec.claim_ref) is not None:
+        if holder is not None:
             take_out(self._reserved, (holder.namespace, holder.name), name)
 
     def is_attached_as_another(self, name: str) -> bool:
-        """Whether the volume is one with another to the node that attaches them."""
+        """Whether the volume and another one are the same to the node that attaches them."""
         attached = self.attached.get(name)
         return attached is not None and len(self._names[attached]) > 1
 
     def free(self, of_class: str) -> list[Offer]:
-        """The available volumes of a class that are reserved for nobody."""
+        """The available volumes of a class, reserved for nobody."""
         return list(self._free.get(of_class, {}).values())
 
     def reserved(self, claim: PersistentVolumeClaim) -> list[Offer]:
@@ -111,9 +112,8 @@ class VolumeIndex:
         offers = []
         for name in sorted(self._reserved.get((meta.namespace, meta.name), ())):
             volume = self._volumes[name]
-            holder = volume.spec.claim_ref
-            is_its = holder is not None and holder.uid in ("", meta.uid)
-            if is_its and _class_of(volume) == of_class and volume.metadata.deletion_timestamp is None:
+            holder, ends = volume.spec.claim_ref, volume.metadata.deletion_timestamp
+            if holder and holder.uid in ("", meta.uid) and not ends and _class_of(volume) == of_class:
                 offers.append(_offer(volume))
         return offers
 
@@ -123,16 +123,15 @@ class VolumeLimits(dict[str, dict[str, int]]):
 
     def put(self, csi_node: CSINode) -> None:
         """Add or update a node's drivers. Raises ClusterError for a count that is no int32."""
-        name = csi_node.metadata.name
-        counts = {driver.name: driver.allocatable.count for driver in csi_node.spec.drivers or () if driver.allocatable}
-        limits = {
-            driver: int32(count, f"csinode {name}: spec.drivers: allocatable.count of {driver}")
-            for driver, count in counts.items()
-            if count is not None
-        }
+        name, limits = csi_node.metadata.name, {}
+        for driver in csi_node.spec.drivers or ():
+            count = driver.allocatable.count if driver.allocatable else None
+            if count is not None:
+                place = f"csinode {name}: spec.drivers: allocatable.count of {driver.name}"
+                limits[driver.name] = int32(count, place)
         self.remove(name)
-        for driver, count in limits.items():
-            self.setdefault(driver, {})[name] = count
+        for of_driver, count in limits.items():
+            self.setdefault(of_driver, {})[name] = count
 
     def remove(self, name: str) -> None:
         """Forget what the drivers say of a node."""
@@ -141,30 +140,30 @@ class VolumeLimits(dict[str, dict[str, int]]):
 
 
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
-    """What filters read of a claim and of its volume: pods with claims of equal shape go to the same nodes.
+    """What filters read of a claim and its volume: pods with claims of equal shape go to the same nodes.
 
     It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing,
-    reserved for it or attached as another one, or it may be in use by other pods (it is not `ReadWriteOnce`). One that
-    is in use all the same needs no further volume on that node: that is not looked at.
+    reserved for it or attached as another one, or it is not `ReadWriteOnce`, so others may use it. That one in use
+    all the same needs no further volume on that node is not looked at.
     """
     claim = claims.get(key)
     if claim is None or claim.metadata.deletion_timestamp or claim.spec.access_modes != ["ReadWriteOnce"]:
         return key
-    volume = volumes.get(claim.spec.volume_name)
-    if volume is None and (claim.spec.volume_name or volumes.reserved(claim)):
+    meta, name = claim.metadata, claim.spec.volume_name
+    volume, attached = volumes.get(name), volumes.attached.get(name)
+    if volume is None and (name or volumes.reserved(claim)):
         return key
-    if volumes.is_attached_as_another(claim.spec.volume_name):
+    if volumes.is_attached_as_another(name):
         return key
-    meta, phase = claim.metadata, (claim.status or {}).get("phase")
-    annotations = [(meta.annotations or {}).get(name) for name in _READ]
+    phase = (claim.status or {}).get("phase")
+    annotations = [(meta.annotations or {}).get(read) for read in _READ]
     owned = any(owner.controller for owner in meta.owner_references or ())
-    attached = volumes.attached.get(claim.spec.volume_name)
     reach = volume and (volume.metadata.labels, volume.spec.node_affinity, attached and attached.driver)
     return msgspec.structs.replace(claim.spec, volume_name=""), phase, annotations, owned, reach
 
 
 def claim_key(item: object) -> str:
-    """The claim, as `namespace/name`, that is the item or has it as volume; empty for none."""
+    """The claim, `namespace/name`, that is the item or has it as volume; empty for none."""
     if isinstance(item, PersistentVolumeClaim):
         return key_of(item)
     holder = item.spec.claim_ref if isinstance(item, PersistentVolume) else None
@@ -172,27 +171,28 @@ def claim_key(item: object) -> str:
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
-    """The claim's storage class, by the annotation of old if there is one; empty for none."""
+    """The claim's storage class, by the old annotation if there is one; empty for none."""
     return (claim.metadata.annotations or {}).get(_BETA_CLASS) or claim.spec.storage_class_name or ""
 
 
 def volume_of_class(claim: str, storage_class: StorageClass) -> AttachedVolume:
     """What the claim `namespace/name` will have of this class: a volume of its own."""
-    return AttachedVolume(_DRIVERS.get(storage_class.provisioner, storage_class.provisioner), f"claim {claim}")
+    provisioner = storage_class.provisioner
+    return AttachedVolume(_DRIVERS.get(provisioner, provisioner), f"claim {claim}")
 
 
 def requested(claim: PersistentVolumeClaim) -> int:
     """The bytes that the claim asks for. Raises ClusterError for what is not a quantity."""
     requests = claim.spec.resources.requests if claim.spec.resources else None
-    return _bytes((requests or {}).get("storage", 0), "persistentvolumeclaim", claim.metadata)
+    return _storage(requests, f"persistentvolumeclaim {claim.metadata.name}")
 
 
 def _offer(volume: PersistentVolume) -> Offer:
-    spec = volume.spec
+    spec, name = volume.spec, volume.metadata.name
     reach = spec.node_affinity.required if spec.node_affinity else None
     return Offer(
-        name=volume.metadata.name,
-        capacity=_bytes((spec.capacity or {}).get("storage", 0), "persistentvolume", volume.metadata),
+        name=name,
+        capacity=_storage(spec.capacity, f"persistentvolume {name}"),
         volume_mode=spec.volume_mode,
         attributes_class=spec.volume_attributes_class_name or "",
         access_modes=frozenset(spec.access_modes or ()),
@@ -206,23 +206,25 @@ def _class_of(volume: PersistentVolume) -> str:
     return (volume.metadata.annotations or {}).get(_BETA_CLASS) or volume.spec.storage_class_name
 
 
-def _bytes(quantity: Quantity, kind: str, meta: ObjectMeta) -> int:
+def _storage(quantities: Mapping[str, Quantity] | None, place: str) -> int:
     try:
-        return units(quantity)
+        return units((quantities or {}).get("storage", 0))
     except QuantityError as error:
-        raise ClusterError(f"{kind} {meta.name}: storage: {error}") from error
+        raise ClusterError(f"{place}: storage: {error}") from error
 
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
     """The CSI volume behind a PersistentVolume, also if an in-tree plugin was migrated to it."""
     csi, labels = volume.spec.csi, volume.metadata.labels or {}
-    if csi is not None:
-        return AttachedVolume(csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
-    for field, (_, driver, key) in _MIGRATED.items():
+    driver, handle = (csi.driver, csi.volume_handle) if csi else ("", "")
+    for field, (_, serves, key) in _MIGRATED.items() if csi is None else ():
         source: dict[str, Any] | None = getattr(volume.spec, field)
         if source is not None:
-            name = str(source.get(key) or "")
-            zone = next((labels[label] for label in _ZONE_LABELS if label in labels), "")
-            handle = f"{zone}/{name}" if field == _GCE else name if field == "azure_disk" else name.rpartition("/")[2]
-            return AttachedVolume(driver, handle) if handle else None
-    return None
+            driver, handle = serves, str(source.get(key) or "")
+            if field == _GCE:
+                zone = next((labels[label] for label in _ZONE_LABELS if label in labels), "")
+                handle = f"{zone}/{handle}"
+            elif field != "azure_disk":
+                handle = handle.rpartition("/")[2]
+            break
+    return AttachedVolume(driver, handle) if driver and handle else None
