@@ -187,7 +187,7 @@ class Evaluation:
         It is made a few times: rates may leave fewer victims, others take a node's room or devices.
         """
         limits, snapshot, objection = self._limits, self._state.snapshot, None
-        # Pods that a plan has yet to ask may stay: that may end because of this gang
+        # Pods that a plan has yet to ask may stay: this gang may end that plan
         planned = snapshot.pod_rows(self.promised.planned)
         leaving = np.setdiff1d(limits.leaving, planned, assume_unique=True)
         decided = partial(
@@ -299,8 +299,8 @@ class Evaluation:
         nominated = pod.status.nominated_node_name
         if nominated in nodes and PLAN not in (pod.metadata.annotations or {}):
             return Unschedulable(f"somebody else has nominated it to {nominated}, where room is coming up")
-        # 1. Of what a plan has yet to ask it takes what it needs and may evict; nothing if it needs others,
-        #    too: that plan may never ask them.
+        # 1. Of the pods that a plan has yet to ask it takes those it needs and may evict; none if it needs
+        #    others, too: that plan may never ask them.
         snapshot, planned = self._state.snapshot, self.promised.planned
         pods = snapshot.pods
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
