@@ -58,7 +58,8 @@ class PodNeeds(NamedTuple):
 def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
     """What the pod needs, if any. Raises ClaimRefusal, DemandError and NotModelledError."""
     pod, uid = incoming.pod, incoming.pod.metadata.uid
-    extended = sorted(incoming.amounts.keys() & snapshot.devices.class_of_resource.keys())
+    served = snapshot.devices.classes and snapshot.devices.class_of_resource
+    extended = sorted(incoming.amounts.keys() & served.keys())
     if not (pod.spec.resource_claims or extended):
         return None
     needs = []

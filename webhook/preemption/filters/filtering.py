@@ -191,7 +191,7 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
         missing = nodes.label(constraint.topology_key) < 0
         spread.append(FilterCheck(f"{unspread} (missing required label)", False, missing))
         spread.append(FilterCheck(unspread, True, used=[counter]))
-    outside = np.full(nodes.rows, False)
+    outside = np.zeros(nodes.rows, np.bool_)
     for term in incoming.affinity:
         outside |= nodes.label(term.topology_key) < 0
     unmatched = "node(s) didn't match pod affinity rules"
@@ -219,7 +219,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
     """`code`, `resolvable` and `lacking` of `Failures`, with `nominated` pods or without."""
     nodes = state.snapshot.nodes
     code = np.where(nodes.valid[: nodes.rows], 0, -1).astype(np.int16)
-    resolvable = np.full(nodes.rows, False)
+    resolvable = np.zeros(nodes.rows, np.bool_)
     lacking: list[Mask] = []
     judged: NDArray[np.int8] | None = None
     for number, check in enumerate(state.checks, start=1):
@@ -234,7 +234,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
             over = [meter.fails(nominated=nominated) for meter in check.used]
             fails = reduce(np.logical_or, over)
             if not check.reason:
-                lacking, cures = over, np.full(nodes.rows, True)
+                lacking, cures = over, np.ones(nodes.rows, np.bool_)
                 for counter, mask in zip(state.counters[1:], over[1:], strict=False):
                     cures &= ~mask | (counter.limit >= 0)
         fails = fails & (code == 0)

@@ -124,7 +124,6 @@ def _existing_anti_affinity(incoming: PodInfo, live: PlacedPods) -> list[Counter
     own = snapshot.namespace_labels(incoming.namespace)
 
     def forbidding(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
-        """The topology keys of an existing pod's terms that forbid the preemptor."""
         terms = compile_terms(*value)
         hits = (term for term in terms if term.selects(incoming.namespace, incoming.labels, own))
         return tuple(term.topology_key for term in hits)
