@@ -9,7 +9,7 @@ from tests.preemption.building import NOW, as_pod, cluster, decided, node, pod, 
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.eviction_units import Price
-from webhook.preemption.ranking import RANKING, how_compared, preferred_because, rank, shown_keys, sum_of_priorities
+from webhook.preemption.ranking import RANKING, Ranking, how_compared, preferred_because, shown_keys, sum_of_priorities
 from webhook.preemption.result import StaleDecisionError
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.victims.candidates import Candidate, Candidates, Victim
@@ -31,7 +31,7 @@ def ranked(*given):
     victims = [victim for one in given for victim in one.victims]
     pods = [pod(one.name, on=one.node, priority=one.priority, started=abs(NOW - one.start_time)) for one in victims]
     snapshot = snapshot_of(cluster([node(one.node) for one in given], pods, pod("preemptor")))
-    return rank(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
+    return Ranking(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
 
 
 on_a, on_z = partial(candidate, "a"), partial(candidate, "z")

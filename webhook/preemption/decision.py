@@ -19,7 +19,7 @@ from webhook.preemption.filters.filtering import (
     prefilter,
     run_filters,
 )
-from webhook.preemption.ranking import rank
+from webhook.preemption.ranking import Ranking
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -95,13 +95,13 @@ def decide(
     # 7. The best one (pickOneNodeForPreemption).
     if candidates.group.any() and (incoming.spread or incoming.affinity):
         candidates = _that_fit_afterwards(candidates, preemptor, potential)
-    ranking = rank(candidates, rules, now, potential.costs)
+    ranking = Ranking(candidates, rules, now, potential.costs)
     # 8. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
     if rules.across and not ranking.equally_good:
         sets = find_victims(state, potential, nodes, across=True)
         looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))
         candidates = _that_fit_afterwards(sets, preemptor, potential, candidate_filter and judge, looks)
-        ranking = rank(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
+        ranking = Ranking(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
     return Decision(state, failures, potential, ranking=ranking, rejections=frozenset(rejections))
 
 
@@ -121,7 +121,7 @@ def _that_fit_afterwards(
     """
     pods, names = potential.snapshot.pods, potential.snapshot.nodes.names
     for _ in range(looks if len(candidates.nodes) else 0):
-        ranking = rank(candidates, potential.rules, potential.now, potential.costs)
+        ranking = Ranking(candidates, potential.rules, potential.now, potential.costs)
         first = ranking.equally_good[0]
         best = ranking.best_of_nodes()
         of_nodes, top = candidates.only(best), int(np.count_nonzero(best[:first]))

@@ -1,6 +1,6 @@
-"""Extenders: components outside the scheduler that may drop candidate nodes or victims (docs/semantics.md D5).
+"""Extenders: components outside the scheduler that may drop candidates or victims (docs/semantics.md D5).
 
-What an extender is asked over lies outside this package; here it is something to call.
+Here an extender is something to call; how it is asked is no matter of this package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from webhook.preemption.victims.candidates import Candidate, Candidates
 
 
 class ExtenderError(RuntimeError):
-    """An extender that is not ignorable could not be asked, or gave an answer that makes no sense."""
+    """An extender that is not ignorable could not be asked, or its answer makes no sense."""
 
 
 class Extender(Protocol):
@@ -51,12 +51,12 @@ def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Ca
             raise ExtenderError(f"extender {extender.name}: expected at least one victim pod on node {empty!r}")
         remaining = [candidate for candidate in answer if candidate.victims]
     if candidates.units is not None:
-        remaining = [candidate for candidate in remaining if _keeps_groups(candidate, candidates)]
+        remaining = [row for row in remaining if _keeps_groups(row, candidates)]
     return Candidates.of(candidates.snapshot, remaining, candidates.units)
 
 
 def _keeps_groups(candidate: Candidate, asked: Candidates) -> bool:
-    """Whether the victims that an extender has left are whole groups, where groups go whole."""
+    """Whether an extender has left whole groups, where groups go whole."""
     assert asked.units is not None
     pods, group = asked.snapshot.pods, asked.units.group
     rows = {pods.find(victim.namespace, victim.name) for victim in candidate.victims}

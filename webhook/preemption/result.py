@@ -20,11 +20,11 @@ from webhook.preemption.victims.rules import VictimReason
 
 
 class StaleDecisionError(RuntimeError):
-    """The snapshot changed since the decision; only `selected` and what was read before can still be read."""
+    """The snapshot changed since the decision; `selected` and what was read before can still be read."""
 
 
 class DeviceUse(NamedTuple):
-    """The devices of one driver on a node: how many there are, are held, and would be freed if all who may go went.
+    """How many devices of a driver a node has, how many are held, and would be freed if all who may go went.
 
     `holders` are `namespace/name` of the claims.
     """
@@ -39,9 +39,9 @@ class DeviceUse(NamedTuple):
 class Decision:
     """The outcome for one preemptor.
 
-    `eligible` and `reason` say whether it may preempt at all; `selected` is the plan, one of `candidate_count`.
-    `rejections` are the codes by which the caller's filter rejected candidates. The lists over all nodes are made when
-    they are first read, and raise StaleDecisionError if the snapshot has changed by then.
+    `eligible` and `reason` say whether it may preempt; `selected` is the plan, one of `candidate_count`.
+    `rejections` are the codes by which the caller's filter rejected candidates. The lists over all nodes are made
+    when first read, and raise StaleDecisionError if the snapshot has changed.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Decision:
 
     @property
     def asks_for_devices(self) -> bool:
-        """Whether the pod needs devices, by claims or extended resources that a class serves."""
+        """Whether the pod needs devices, by claims or by resources that a class serves."""
         return self._state.devices is not None
 
     def devices(self, node: str) -> list[DeviceUse]:
-        """Who holds the devices that only this node reaches, by driver; none if the pod asks for none."""
+        """Who holds the devices of this node alone, by driver; none if the pod asks for none."""
         row = self._fresh.nodes.find(node)
         if row is None or not self.asks_for_devices:
             return []
@@ -92,7 +92,7 @@ class Decision:
         return uses
 
     def fits_without(self, gone: Rows) -> list[str]:
-        """Nodes on which the pod would fit were these pods (rows), all on nodes, gone; sorted."""
+        """Nodes on which the pod fits without these pods (rows), all on nodes; sorted."""
         state = prefilter(self._fresh, self._state.incoming, gone)
         return self._names(run_filters(state, self._failures.left_out).fits)
 
@@ -107,7 +107,7 @@ class Decision:
         return self._ranked.candidates.by_name() if self._ranked else []
 
     def shortlist(self, count: int) -> list[Candidate]:
-        """The first `count` candidates in the order of preference; far cheaper than all of them."""
+        """The first `count` candidates, best first; far cheaper than all of them."""
         return self._ranked.candidates.objects(self._ranked.first(count)) if self._ranked else []
 
     def scores(self, count: int) -> list[Score]:
@@ -116,7 +116,7 @@ class Decision:
 
     @property
     def equally_good(self) -> list[str]:
-        """The nodes as good as the selected one, itself included; the first by name was taken."""
+        """The nodes as good as the selected one, with itself: the first by name."""
         return self._ranked.candidates.names(self._ranked.equally_good) if self._ranked else []
 
     @cached_property
@@ -126,7 +126,7 @@ class Decision:
         return {names[row]: failures.reason(row) for row in np.flatnonzero(failures.code > 0).tolist()}
 
     def excluded(self, node: str) -> list[ExcludedPod]:
-        """The pods on a node that may not go, most important first, each with the rule for it."""
+        """The pods on a node that may not go, most important first, with the rules."""
         row = self._fresh.nodes.find(node)
         rows = () if row is None else self._fresh.pods.on_node(row)
         return [excluded for pod in rows if (excluded := self._potential.excluded(pod)) is not None]
@@ -144,7 +144,7 @@ class Decision:
         return np.flatnonzero(may_go & helped[pods.node[: pods.rows]])
 
     def cheapness(self, rows: Rows) -> Floats:
-        """How soon each of these pods goes, among those of its node: the larger the sooner."""
+        """How soon each of these pods goes among those of its node: the larger the sooner."""
         pods = self._fresh.pods
         nodes = np.unique(pods.node[rows]).astype(np.intp)
         slots = self._potential.slots_of(nodes)
@@ -153,7 +153,7 @@ class Decision:
         return place[rows]
 
     def relief(self, rows: Rows) -> Floats:
-        """How much each pod gives of what the preemptor lacks on its node: 1 for all of a thing."""
+        """How much each pod gives of what lacks on its node: 1 for all of a thing."""
         state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:
@@ -170,13 +170,13 @@ class Decision:
         return self._potential.reason(int(self._fresh.pod_rows([victim])[0]))
 
     def groups_of(self, victims: Rows) -> dict[str, str]:
-        """Of these pods (rows) that go, by key, the name of the group that each goes with."""
+        """By key of these pods (rows) that go the name of the group that each goes with."""
         units, pods = self._potential.units, self._fresh.pods
         going = [] if units is None else zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
         return {pods.key(row): str(pods.groups.values[group]) for row, group in going if group}
 
     def made_room(self, candidate: Candidate) -> str:
-        """What victims on other nodes go for, as `to make room in zone z1`; empty without such."""
+        """What victims on other nodes go for, as `to make room in zone z1`; empty for none."""
         nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
         (node,) = nodes.rows_of([candidate.node])
         rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])

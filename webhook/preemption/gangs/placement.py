@@ -25,7 +25,7 @@ from webhook.preemption.filters.filtering import (
 )
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit, rows_of
 from webhook.preemption.gangs.gang import Gang
-from webhook.preemption.ranking import rank
+from webhook.preemption.ranking import Ranking
 from webhook.preemption.snapshot.columns import Rows, grown
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
@@ -126,7 +126,7 @@ class VictimsSoFar:
         """Take the cheapest victims on a share of `most` nodes, at least one; the rows of the nodes."""
         victims, most = self._victims, max(1, most // _SHARE)
         candidates = find_victims(failures.state, victims, nodes_where_preemption_might_help(failures))
-        order = rank(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
+        order = Ranking(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
         for start in range(0, len(order), most):
             some = order[start : start + most]
             helped = [number for number in some if self._takes(candidates.victims_of(number))]
