@@ -1,7 +1,7 @@
-"""What PreemptionPolicies let happen that their authors would be surprised by, each thing with pods that show it.
+"""What PreemptionPolicies let happen that would surprise their authors, with pods that show it.
 
-The pods are made of what a policy and its pairs name. The decision's rules say who is a victim, and the rules of the
-whole set who may make such a pod (`webhook.policy.example_requests`), so a policy that is safe only beside a rule is.
+The pods are made of what a policy and its pairs name. The decision's rules say who is a victim, the rules of the
+whole set who may make such a pod (`webhook.policy.example_requests`): what is safe only beside a rule is safe.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Told = Iterator[tuple[Severity, str]]
 
 
 class _ExamplePod(NamedTuple):
-    """A pod; `may` says whether it is a preemptor or a victim as far as no pair is asked."""
+    """A pod; `may` says whether it is a preemptor or a victim if no pair is asked."""
 
     example: Example
     request: PolicyRequest
@@ -68,7 +68,7 @@ class _ExamplePod(NamedTuple):
 
 
 Rows = list[list[_ExamplePod]]
-"""The first pod of a row is as one side of a pair wants it; the others differ in one thing that an author chooses."""
+"""A row's first pod is as a side of a pair wants it; the others differ in one thing that authors choose."""
 
 
 def example_pod_findings(policies: Policies, now: float) -> list[Finding]:
@@ -93,7 +93,8 @@ class _Asked:
         self._managed = list(filter(self._manages, classes))
 
     def _compiled(self, *pairs: PreemptionPair) -> tuple[PairMatcher, ...]:
-        return compile_rules(replace(self._policy, victims=replace(self._policy.victims, pairs=pairs))).pairs or ()
+        victims = replace(self._policy.victims, pairs=pairs)
+        return compile_rules(replace(self._policy, victims=victims)).pairs or ()
 
     def _manages(self, name: str) -> bool:
         managed = self._engine.managed(name)
@@ -109,9 +110,9 @@ class _Asked:
         for number, (preemptors, victims) in enumerate(sides):
             evicts = self._evicts(preemptors, victims, self._matchers[number])
             if evicts is None:
-                place = f"victims.pairs[{number}] of PreemptionPolicy {name}" if self._policy.victims.pairs else name
+                place = f"victims.pairs[{number}] of PreemptionPolicy " if self._policy.victims.pairs else ""
                 text = f"{preemptors[0][0]}, does not evict {victims[0][0]}, nor do others that were tried"
-                yield Severity.WARNING, f"{place} lets nobody evict anybody: {text}"
+                yield Severity.WARNING, f"{place}{name} lets nobody evict anybody: {text}"
                 continue
             for who, pod in self._joining(preemptors, number):
                 yield Severity.WARNING, f"{name} lets {who}: {pod}, evicts {evicts[1]}"
@@ -125,7 +126,8 @@ class _Asked:
         """A preemptor and a victim of a pair; a class and its twin never evict each other."""
         evicting = [pod for pod in chain(*preemptors) if pod.may and pod.meets(pair.preemptors)]
         evicted = [pod for pod in chain(*victims) if pod.may and pod.meets(pair.victims)]
-        return next((pods for pods in product(evicting, evicted) if self._value(pods[0]) != self._value(pods[1])), None)
+        pairs = product(evicting, evicted)
+        return next((pods for pods in pairs if self._value(pods[0]) != self._value(pods[1])), None)
 
     def _value(self, pod: _ExamplePod) -> str:
         return self._policy.preemptors.twins.get(pod.name, pod.name)
@@ -173,8 +175,8 @@ class _Asked:
         in_space: list[Settings] = [((NAMESPACE, name),) for name in spaces]
         of_space = label_settings(side.namespace_selector, "namespaceObject")
         chosen = [[rows[1], rows[0], *rows[2:]] for rows in label_settings(side.labels, "object")] + free
-        least = islice(near(chosen, [part[0] for part in chosen]), 1 + sum(len(part) - 1 for part in chosen))
-        ways = [tuple(chain(*way)) for way in least]
+        plain, others = [part[0] for part in chosen], sum(len(part) - 1 for part in chosen)
+        ways = [tuple(chain(*way)) for way in islice(near(chosen, plain), 1 + others)]
 
         def pod(settings: Settings) -> _ExamplePod:
             example = Example(PODS, settings)
@@ -188,9 +190,12 @@ class _Asked:
         """Who should not preempt by a pair: by an author's choice, or in another namespace."""
         match, side = self._pairs[number].preemptors, self._matchers[number].preemptors
         by_namespace = match.namespaces is not None or match.namespace_selector is not None
-        rows = [(row, [pod for pod in row if pod.may and pod.meets(side)]) for row in preemptors]
-        chosen = (pod for row, joining in rows if len(joining) < len(row) for pod in joining)
-        unnamed = (row[0] for row, joining in rows if by_namespace and row[:1] == joining[:1] and row[0].unnamed)
+        chosen, unnamed = list[_ExamplePod](), list[_ExamplePod]()
+        for row in preemptors:
+            joining = [pod for pod in row if pod.may and pod.meets(side)]
+            chosen += joining if len(joining) < len(row) else []
+            if by_namespace and row[:1] == joining[:1] and row[0].unnamed:
+                unnamed.append(row[0])
         for who, pods in (
             ("the author of a pod choose to be a preemptor", chosen),
             ("pods of a namespace that it does not name be preemptors", unnamed),
@@ -202,7 +207,8 @@ class _Asked:
         staying: dict[Severity, _ExamplePod] = {}
         for row in victims:
             for pod in row[1:] if self._is_victim(row[0]) else ():
-                severity = Severity.NOTICE if "annotations" in pod.request.object["metadata"] else Severity.WARNING
+                annotated = "annotations" in pod.request.object["metadata"]
+                severity = Severity.NOTICE if annotated else Severity.WARNING
                 if severity not in staying and not self._is_victim(pod) and self._let_in(pod):
                     staying[severity] = pod
         return staying
@@ -212,9 +218,11 @@ class _Asked:
 
     def _let_in(self, pod: _ExamplePod) -> bool:
         """Whether anybody may make the pod, with some value of its class."""
-        settings = pod.example.settings
-        requests = (Example(PODS, (*settings, (VALUE, value))).request(self._now) for value in (1000, 0, 10**9))
-        return any(not any(row.denies for row in self._engine.judge(request)) for request in requests)
+        for value in (1000, 0, 10**9):
+            request = Example(PODS, (*pod.example.settings, (VALUE, value))).request(self._now)
+            if not any(row.denies for row in self._engine.judge(request)):
+                return True
+        return False
 
     def _needless_names(self) -> Iterator[tuple[str, str]]:
         """Classes that are managed anyway or cannot be, and signals' values that permit nothing."""
@@ -234,32 +242,36 @@ class _Asked:
         """Pairs within others, and parts of pairs that mean everybody or nobody."""
         for number, pair in enumerate(self._pairs if self._policy.victims.pairs else ()):
             place = f"victims.pairs[{number}]"
-            others = {at for at in range(len(self._pairs)) if at != number}
-            met = [self._met(rows, side, number) for rows, side in zip(sides[number], _SIDES, strict=True)]
-            if pair == PreemptionPair() or (all(met) and all(pairs & also & others for pairs, also in product(*met))):
+            others = {*range(len(self._pairs))} - {number}
+            pods = [(side, [*chain(*rows)]) for side, rows in zip(_SIDES, sides[number], strict=True)]
+            met = [self._met(side, of_side, number) for side, of_side in pods]
+            within = all(met) and all(pairs & also & others for pairs, also in product(*met))
+            if pair == PreemptionPair() or within:
                 yield place, f"without it {sides[number][0][0][0]}, evicts the same pods"
                 continue
-            for rows, side in zip(sides[number], _SIDES, strict=True):
-                for name, text in self._needless_parts(getattr(pair, side), side, list(chain(*rows))):
+            for side, of_side in pods:
+                for name, text in self._needless_parts(side, getattr(pair, side), of_side):
                     yield f"{place}.{side}.{name}", text
 
-    def _met(self, rows: Rows, side: str, number: int) -> set[frozenset[int]]:
+    def _met(self, side: str, pods: Sequence[_ExamplePod], number: int) -> set[frozenset[int]]:
         """The pairs that mean the pods of a side of a pair, by pod."""
-        pods = (pod for pod in chain(*rows) if pod.may and pod.meets(getattr(self._matchers[number], side)))
-        return {
-            frozenset(at for at, pair in enumerate(self._matchers) if pod.meets(getattr(pair, side))) for pod in pods
-        }
+        sides = [getattr(pair, side) for pair in self._matchers]
+        meant = (pod for pod in pods if pod.may and pod.meets(sides[number]))
+        return {frozenset(at for at, other in enumerate(sides) if pod.meets(other)) for pod in meant}
 
-    def _needless_parts(self, match: PodsMatch, side: str, pods: Sequence[_ExamplePod]) -> Iterator[tuple[str, str]]:
-        (whole,) = self._compiled(PreemptionPair(**{side: match}))
-        for field in (field for field in match.__struct_fields__ if getattr(match, field) is not None):
-            (less,) = self._compiled(PreemptionPair(**{side: replace(match, **{field: None})}))
-            if all(pod.meets(getattr(whole, side)) == pod.meets(getattr(less, side)) for pod in pods):
+    def _needless_parts(self, side: str, match: PodsMatch, pods: Sequence[_ExamplePod]) -> Iterator[tuple[str, str]]:
+        def met(by: PodsMatch) -> list[bool]:
+            (pair,) = self._compiled(PreemptionPair(**{side: by}))
+            return [pod.meets(getattr(pair, side)) for pod in pods]
+
+        for field in match.__struct_fields__:
+            if getattr(match, field) is not None and met(replace(match, **{field: None})) == met(match):
                 yield yaml_name(field), f"without it the same holds of {pods[0]}"
-        unmanaged = (lambda name: not self._manages(name)) if side == "preemptors" else name_matcher(())
+        nobody = name_matcher(())
+        unmanaged = (lambda name: not self._manages(name)) if side == "preemptors" else nobody
         for place, text in _needless_elements(match.priority_classes or (), unmanaged):
             yield f"priorityClasses{place}", text
-        for place, text in _needless_elements(match.namespaces or (), name_matcher(()), dots=False):
+        for place, text in _needless_elements(match.namespaces or (), nobody, dots=False):
             yield f"namespaces{place}", text
 
 
@@ -270,7 +282,7 @@ def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
 def _needless_elements(
     names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """The places of names that mean none, or only such as the others mean or go `besides`; `dots` as for samples."""
+    """The places of names that mean none, or only what others mean or goes `besides`; `dots` as for samples."""
     for place, name in enumerate(names):
         meant, others = samples([name], dots=dots), name_matcher((*names[:place], *names[place + 1 :]))
         if all(others(each) or besides(each) for each in meant):
