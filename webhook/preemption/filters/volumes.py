@@ -23,7 +23,7 @@ from webhook.kube.objects.storage import PersistentVolumeClaim
 from webhook.kube.pods import controller_of
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.preemption.devices.requests import ClaimRefusal
-from webhook.preemption.filters.counters import Counter, PlacedPods, ThingsInUse
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, ThingsInUse
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_limits import attach_limits
 from webhook.preemption.snapshot.columns import Mask
@@ -174,11 +174,11 @@ def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
         uses[id_] = len(some)
     rows, _ = live.those(claim_set, uses > 0)
     taken = set[str]().union(*(used[id_] for id_ in claim_set[rows].tolist()))
-    if not taken:  # kube-scheduler skips the plugin, also for pods that are only nominated
-        return []
-    base, nothing = np.full(count, len(taken)), np.full(count, 0)
-    counter = Counter("claims", base, nothing, lambda rows, _nodes: uses[claim_set[rows]], "claims")
-    counter.reach = ("", nothing)
+    # If none is taken kube-scheduler skips the plugin, also for nominated pods; a gang's own members are still in
+    # each other's way, so the counter stands.
+    base, most = np.full(count, len(taken)), np.full(count, 0 if taken else UNBOUNDED)
+    counter = Counter("claims", base, most, lambda rows, _nodes: uses[claim_set[rows]], "claims")
+    counter.reach = ("", np.full(count, 0))
     return [counter]
 
 
