@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import msgspec
@@ -111,6 +112,13 @@ async def test_timeout_and_silence():
         with pytest.raises(ExtenderError, match=r"no answer within 0\.1 s"):
             await asked(hasty)
     with pytest.raises(ExtenderError, match=r"127\.0\.0\.1:9"):
+        await asked(AWAY)
+
+
+async def test_an_error_without_a_text_is_told_by_its_kind(monkeypatch):
+    """Nobody reads an empty reason."""
+    monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=aiohttp.ClientError))
+    with pytest.raises(ExtenderError, match="ClientError"):
         await asked(AWAY)
 
 
