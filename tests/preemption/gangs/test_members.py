@@ -50,6 +50,7 @@ def carry_out(snapshot, decision):
 
 
 @example(seed=4234, features={"sidecars"}, disruption=GroupDisruption.POD)  # two pods hold one port, and one goes
+@example(seed=81604, features={"ports", "spread", "resize", "sidecars"}, disruption=GroupDisruption.GROUP)  # 17 groups
 @given(
     seed=st.integers(0, 10**9),
     features=st.sets(st.sampled_from([feature for feature in FEATURES if feature != "oddities"]), max_size=4),

@@ -212,11 +212,11 @@ class PodGroups:
 
         `priority` has those of the pods by row; `spare` says which members are beyond a minimum.
         """
-        if not self._changed:
-            return
-        if len(self.sizes) < self._ids.rows:
+        if len(self.sizes) < self._ids.rows:  # also by groups of which nobody is on a node yet
             self.sizes = grown(self.sizes, self._ids.capacity)
             self.highest = grown(self.highest, self._ids.capacity)
+        if not self._changed:
+            return
         spared = False
         for group in self._changed:
             members = self._members.get(group, _NOBODY)
