@@ -63,6 +63,14 @@ def is_marked(pod: Pod) -> bool:
     return (pod.metadata.labels or {}).get(MARK) == MANAGED
 
 
+def policy_for(pod: Pod | None, policy_set: PolicySet) -> PreemptionPolicy | None:
+    """The policy by which a plan for the pod goes on; None if nobody may preempt for it."""
+    policy = policy_set.policy_of(pod) if pod and is_marked(pod) else None
+    if not pod or not policy or pod.spec.preemption_policy != "Never":
+        return None
+    return policy if pod.spec.scheduler_name in policy.preemptors.scheduler_names else None
+
+
 def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
     """How many seconds a victim gets to end."""
     grace = policy.grace_period_seconds

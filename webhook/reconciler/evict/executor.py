@@ -30,9 +30,9 @@ from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evict.writer import CLEARED, Writer
 from webhook.reconciler.evictions.store import DeposedError, EvictionStore
 from webhook.reconciler.plans.actions import Do, Effect, Ending, Tries, Verb, may_pass
-from webhook.reconciler.plans.look import policy_for
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.preemptors import policy_for
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import (
     NoticeRecord,
@@ -176,7 +176,7 @@ class Executor:
             known = await self._writer.read(meta)
             return Effect.DONE if known.metadata.deletion_timestamp else Effect.UNKNOWN
         by = self._state.pods.get(plan.member_for(pod).key)
-        policy = policy_for(by, self._manager.context.policy_set) if by is not None else None
+        policy = policy_for(by, self._manager.context.policy_set)
         if policy is None:
             return Effect.UNKNOWN
         tries = plan.tries.get(meta.uid)

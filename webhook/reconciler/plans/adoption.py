@@ -18,8 +18,7 @@ from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evictions.store import EvictionRecord
-from webhook.reconciler.plans.look import over
-from webhook.reconciler.plans.plan import Member, Plan, group_names, stays
+from webhook.reconciler.plans.plan import Member, Plan, group_names, over, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.state.annotations import (

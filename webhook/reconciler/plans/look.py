@@ -16,7 +16,6 @@ import numpy as np
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, refusal_of, victims_needed
 from webhook.preemption.gangs.gang import form_gang, is_gang
@@ -30,10 +29,10 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.limits import beyond_budget
 from webhook.reconciler.evaluate.pods_ahead import taken_by
 from webhook.reconciler.plans.actions import Do, End, Ending, Spare, Step, Verb, Wait
-from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, over, stays
 from webhook.reconciler.plans.room import claims_in_the_way, later_equals, to_displace
-from webhook.reconciler.preemptors import PolicySet, grace_under, is_marked
-from webhook.reconciler.state.annotations import PlanVictim, carries, is_ready
+from webhook.reconciler.preemptors import PolicySet, grace_under, policy_for
+from webhook.reconciler.state.annotations import PlanVictim, is_ready
 
 _SHOWN = 3
 """Claims, and devices of each, that are named."""
@@ -57,8 +56,9 @@ class PlanContext(NamedTuple):
 
         Schedules end, and pods leave, without an event: so it is judged again after a moment.
         """
-        evaluator, rules = self.evaluator, self.policy_set.rules[policy.name]
-        return evaluator.state.snapshot.version, rules, evaluator.log.excluded(now), now // _MOMENT
+        rules, evaluator = self.policy_set.rules[policy.name], self.evaluator
+        version, excluded = evaluator.state.snapshot.version, evaluator.log.excluded(now)
+        return version, rules, excluded, now // _MOMENT
 
     def too_few(self, pod: Pod) -> str:
         """Why nobody may go for this pod: its gang needs more members than are nominated or bound."""
@@ -67,8 +67,10 @@ class PlanContext(NamedTuple):
             return ""
         nominated = [member.node for _, member in self.plans_of(group_of(pod))]
         gang = form_gang(snapshot, [pod], nominated)
-        few = f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound"
-        return few if len(gang.secured) < gang.minimum else ""
+        secured, needed = len(gang.secured), gang.minimum
+        if secured >= needed:
+            return ""
+        return f"{gang.key} needs {needed} pods, and {secured} are nominated or bound"
 
     def plans_of(self, group: GroupKey) -> list[tuple[Plan, Member]]:
         """The plans for waiting members of a group, each with its member."""
@@ -83,39 +85,53 @@ class Look:
     def __init__(self, plan: Plan, context: PlanContext, at: Now) -> None:
         self.plan, self.context, self.at, self.now = plan, context, at, at.monotonic
         self.evaluator, self.policy_set, self.plans = context
-        self.state, self.snapshot = self.evaluator.state, self.evaluator.state.snapshot
-        self.pods = [(row, pod) for row in plan.unplaced if (pod := self.state.pods.get(row.key))]
+        state = self.state = self.evaluator.state
+        self.snapshot = state.snapshot
+        self.pods = list[tuple[Member, Pod]]()
+        for member in plan.unplaced:
+            if pod := state.pods.get(member.key):
+                self.pods.append((member, pod))
         policies = [policy_for(pod, self.policy_set) for _, pod in self.pods]
-        self.policy = policies[0] if policies and policies.count(policies[0]) == len(policies) else None
-        """By which it goes on; None if no policy lets the reconciler preempt for all members."""
-        known = ((row.uid, self.state.pod_of(row.key, row.uid)) for row in plan.record.victims)
-        self.going = {uid: pod for uid, pod in known if pod and (uid in plan.needed or uid in plan.gone)}
+        agreed = policies and policies.count(policies[0]) == len(policies)
+        self.policy = policies[0] if agreed else None
+        """By which it goes on; None if nobody may preempt for all members."""
+        self.going = dict[str, Pod]()
         """The victims that are to go or were asked, and are there, by uid."""
-        self.there = {uid: pod for uid, pod in self.going.items() if uid in plan.needed and stays(pod)}
+        self.there = dict[str, Pod]()
         """Those of them that have yet to be asked and do not leave anyway."""
-        self.left: list[PlanVictim] = []
-        """Those of them that this plan asks: no other one has, and no earlier one will."""
-        for victim in plan.record.victims if not plan.rehearsed else ():
-            uid, others = victim.uid, self.plans.of(victim.uid)
-            earlier = (other for other in others if not other.ended and other.order < plan.order)
-            asked = any(uid in other.gone for other in others)
-            if uid in self.there and not asked and not any(uid in other.needed for other in earlier):
+        self.left = list[PlanVictim]()
+        """Those of them that this plan asks: no other has, and no earlier one will."""
+        victims, begun = plan.record.victims, plan.gone | plan.asking.keys()
+        groups = {victim.group for victim in victims if victim.uid in begun} - {0}
+        self.bound = {victim.uid for victim in victims if victim.group in groups}
+        """Those of whose group one was asked, or may have been."""
+        for victim in victims:
+            uid = victim.uid
+            known = state.pod_of(victim.key, uid)
+            if not known or not (uid in plan.needed or uid in plan.gone):
+                continue
+            self.going[uid] = known
+            if uid not in plan.needed or not stays(known):
+                continue
+            self.there[uid] = known
+            others = self.plans.of(uid)
+            if plan.rehearsed or any(uid in other.gone for other in others):
+                continue
+            earlier = [other for other in others if other.order < plan.order]
+            if not any(uid in other.needed and not other.ended for other in earlier):
                 self.left.append(victim)
-        self.untried = [pod for uid, pod in self.there.items() if uid not in plan.tried]
+        there = self.there.items()
+        self.untried = [pod for uid, pod in there if uid not in plan.tried]
         """Those of whom the server was not asked yet whether it would keep them."""
-        self.several = len(self.there) + len(plan.gone) > 1
+        self.several = len(there) + len(plan.gone) > 1
         """Whether one that is kept costs others, also those that other plans ask."""
-        begun = plan.gone | plan.asking.keys()
-        groups = {victim.group for victim in plan.record.victims if victim.uid in begun} - {0}
-        self.bound = {victim.uid for victim in plan.record.victims if victim.group in groups}
-        """Those of whose group one was asked, or may have been: they go with it."""
         self.fresh = not begun
         """Whether nobody was asked yet."""
 
     def step(self) -> Step:
         """What to do next; the plan is over at its deadline."""
         plan, state = self.plan, self.state
-        # 1. Preemptors or nodes may end it. Then it is only read who goes.
+        # 1. Preemptors or nodes may end it. Then only who goes is read.
         if plan.ended:
             return self.ask(Verb.READ, plan.asking.values())
         for member in plan.unplaced:
@@ -148,12 +164,13 @@ class Look:
         # 2. Nominations come first.
         for pod in waiting.values():
             if not self.policy_set.policy_to_act_by(pod):
-                return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
+                why = f"{key_of(pod)} has changed since the decision"
+                return End(Ending.OUTDATED, why)
         if waiting:
             return self.ask(Verb.NOMINATE, waiting.values(), self.untried if self.several else ())
         # 3. If all have been asked, the room is there, or will be, or it was taken.
         if not left:
-            lost = self._lost() if math.isinf(plan.roomy) else None
+            lost = math.isinf(plan.roomy) and self._lost()
             return lost or Wait(plan.deadline, all_asked=True)
         # 4. The rest still has to be right, by the rules of now.
         if not policy:
@@ -169,7 +186,8 @@ class Look:
             return End(Ending.OUTDATED, "the policy gives a longer notice by now")
         untold = [self.there[victim.uid] for victim in left if victim.uid not in plan.notices]
         if notice and untold:
-            return self.ask(Verb.TRY, self.untried) if self.untried else self.ask(Verb.TELL, untold)
+            verb = Verb.TRY if self.untried else Verb.TELL
+            return self.ask(verb, self.untried or untold)
         return self._evict(policy)
 
     def fits_elsewhere(self, member: Member, pod: Pod) -> bool:
@@ -180,7 +198,7 @@ class Look:
         return not plan.left_out.issuperset(fits(self.snapshot, pod))
 
     def _lost(self) -> End | None:
-        """Why there will be no room for a member, on its node or elsewhere; None if there will be."""
+        """Why a member will have no room, on its node or elsewhere; None if it will."""
         plan, snapshot = self.plan, self.snapshot
         for member, pod in self.pods:
             node, later = member.node, later_equals(plan, member, self.plans)
@@ -197,12 +215,17 @@ class Look:
             if refusal := refusal_of(snapshot, pod, node):
                 return End(Ending.NODE_CHANGED, refusal)
             if lost := claims_in_the_way(snapshot, plan, member):
-                shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in lost[:_SHOWN]]
-                more = f" and {len(lost) - _SHOWN} more claims" if len(lost) > _SHOWN else ""
-                why = f"devices that it waited for are held by {', '.join(shown)}{more}"
+                shown = list[str]()
+                for key, held in lost[:_SHOWN]:
+                    devices = ", ".join(map("/".join, held[:_SHOWN]))
+                    shown.append(f"{key} ({devices})")
+                why = f"devices that it waited for are held by {', '.join(shown)}"
+                if len(lost) > _SHOWN:
+                    why += f" and {len(lost) - _SHOWN} more claims"
                 return End(Ending.DEVICES_TAKEN, why, member.key)
-            cleared = "" if member.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
-            taken = f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else ""
+            taken = f"{plan.newcomer} came to the node" if plan.newcomer else ""
+            if taken and not member.reserved:
+                taken += "; the scheduler cleared the nomination, so nothing was reserved"
             return End(Ending.SPACE_TAKEN, taken, member.key)
         return None
 
@@ -211,36 +234,41 @@ class Look:
     def _may_not_go(self, policy: PreemptionPolicy) -> End | Wait | None:
         """Whether policy, budgets or rates keep one of the victims by now."""
         snapshot, left, (now, wall) = self.snapshot, self.left, self.at
-        rules, pods = self.policy_set.rules[policy.name], [pod for _, pod in self.pods]
+        rules = self.policy_set.rules[policy.name]
+        pods = [pod for _, pod in self.pods]
         for pod in pods:
             if why := rules.why_not(pod, snapshot.classes, wall):
                 return End(Ending.OUTDATED, why)
         exclusions = self.evaluator.exclusions(now)
-        for pod in pods if rules.pairs is not None else [min(pods, key=priority_of)]:
-            verdicts = potential_victims(snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
+        if rules.pairs is None:
+            pods = [min(pods, key=priority_of)]
+        for info in map(compile_pod, pods):
+            verdicts = potential_victims(snapshot, info, rules, wall, exclusions=exclusions)
             for victim in left:
                 row = snapshot.pods.find(victim.namespace, victim.name)
-                if row is None or (victim.uid in self.bound and verdicts.stays_with_others(row)):
+                begun = victim.uid in self.bound
+                if row is None or (begun and verdicts.stays_with_others(row)):
                     continue
                 if excluded := verdicts.excluded(row):
                     why = f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})"
                     return End(Ending.OUTDATED, why)
         # Who is being asked has used a disruption already, or is expected to.
         unasked = [victim for victim in left if victim.uid not in self.plan.asking]
+        uids = [victim.uid for victim in left]
         if why := beyond_budget(self.state, policy, unasked):
-            # If one of a group has gone, the others go as soon as budgets let them.
-            begun = any(victim.uid in self.bound for victim in left)
+            # If one of a group has gone, the others go once budgets let them.
+            begun = not self.bound.isdisjoint(uids)
             return Wait(now + _MOMENT) if begun else End(Ending.REFUSED, why)
-        limits, uids = policy.limits.at(wall), [victim.uid for victim in left]
-        why = self.evaluator.log.overdrawn(limits, uids, now, since=self.plan.granted)
+        log, limits = self.evaluator.log, policy.limits.at(wall)
+        why = log.overdrawn(limits, uids, now, since=self.plan.granted)
         return End(Ending.OUTDATED, why) if why else None
 
     def _in_vain(self, policy: PreemptionPolicy) -> End | Spare | None:
-        """Whether evicting would not help, or is not needed, for all or some of the victims.
+        """Whether evicting would not help, or some victims are not needed.
 
         All stay if all members fit. Else those stay without which each member fits, once the
-        other victims and the pods that leave in time are gone. What goes together by the rules
-        stays or goes whole: if one of a group has been asked, the others are needed.
+        other victims and pods that leave in time are gone. A group stays or goes whole: if one
+        of it has been asked, the others are needed.
         """
         plan, snapshot, pods = self.plan, self.snapshot, self.snapshot.pods
         rules = self.policy_set.rules[policy.name]
@@ -249,7 +277,7 @@ class Look:
             return lost
         contested = self.fresh and not plan.record.resize
         staying = self.there.keys() - plan.unclear - self.bound
-        going = snapshot.pod_rows([key_of(pod) for pod in self.going.values()])
+        going = snapshot.pod_rows([*map(key_of, self.going.values())])
         among = snapshot.pod_rows([key_of(self.there[uid]) for uid in staying])
         begun = np.setdiff1d(going, among)
         without = np.setdiff1d(np.append(self._in_time(policy), begun), among)
@@ -276,7 +304,7 @@ class Look:
         return Spare(frozenset(staying), why) if staying else None
 
     def _in_time(self, policy: PreemptionPolicy) -> Rows:
-        """The rows of pods that leave in time; none on its nodes that other plans have yet to ask."""
+        """Pods that leave in time; none on its nodes that other plans have yet to ask."""
         plan, snapshot, pods = self.plan, self.snapshot, self.snapshot.pods
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
         leaving = self.evaluator.room_within(wait, self.at)
@@ -290,95 +318,77 @@ class Look:
     # Who is asked, and in which order.
 
     def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
-        """Ask those of the victims that are left whose turn it is: everybody has been told."""
-        plan, left, there = self.plan, self.left, self.there
+        """Ask those that are left whose turn it is: everybody has been told."""
+        plan, left, there, now = self.plan, self.left, self.there, self.now
         together = any(member.devices for member in plan.unplaced)
-        # 1. Before its notice is over one goes if it is ready. A group goes at once, and so do all for devices.
-        told = [victim for victim in left if plan.notices.get(victim.uid, self.now) > self.now]
-        early = {victim for victim in told if not is_ready(there[victim.uid], plan.id)}
+        # 1. One goes before its notice is over if it is ready. A group goes at once, and so do all for devices.
+        early, later = set[PlanVictim](), math.inf
+        for victim in left:
+            until = plan.notices.get(victim.uid, now)
+            if until > now and not is_ready(there[victim.uid], plan.id):
+                early.add(victim)
+                later = min(later, until)
         groups = {victim.group for victim in early} - {0}
         asked = [row for row in left if row not in early and row.group not in groups]
-        later = min((plan.notices[victim.uid] for victim in early), default=math.inf)
         if not asked or (early and together):
             return Wait(later)
         # 2. The room must go to nobody of lower priority.
-        if lower := [pod for pod in to_displace(self.state, plan) if pod.metadata.uid not in plan.displaced]:
+        if lower := to_displace(self.state, plan):
             return self.ask(Verb.DISPLACE, lower)
-        # 3. If one of several is kept, the others go in vain: so that is tried first.
+        # 3. If one of several is kept, the others go in vain: so it is tried first.
         if self.several and self.untried:
             return self.ask(Verb.TRY, self.untried)
-        # 4. Nobody goes first while earlier plans have yet to ask others: they may never do so.
+        # 4. Nobody goes while earlier plans have yet to ask others: they may never do so.
         if self.fresh and len(left) < len(there):
             return Wait(plan.deadline)
-        # 5. Devices have to come free together, or pods that want fewer take them one by one.
+        # 5. Devices come free together, or pods that want fewer take them one by one.
         slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
         if together and not slow:
             asked, later = self._in_step(asked, policy)
-        # 6. First go those of whom the server told nothing, then those under a budget, the last one last.
+        # 6. First go those of whom the server told nothing, then those under a budget.
         covering, nodes = self.state.pending.covering, plan.nodes
         covered = [victim for victim in asked if covering(there[victim.uid])]
         grouped = [victim for victim in covered if victim.group]
         if len(grouped) > 1:
-            # If its first is refused a group stays whole. Room may be once one on a node of the plan is gone.
-            chosen = [min(grouped, key=lambda victim: there[victim.uid].spec.node_name in nodes)]
+            # If its first is refused a group stays whole. Who is on a node of the plan makes room: last.
+            chosen = [min(grouped, key=lambda row: there[row.uid].spec.node_name in nodes)]
         else:
-            # The rest of a group goes at once when no budget can refuse one of it any more.
+            # Of several under a budget one goes last. The rest of a group goes at once when
+            # no budget can refuse one of it.
             last = covered == asked and (together or math.isinf(later))
             first = slow or (covered[:-1] if last else covered) or asked
             whole = {victim.group for victim in first if not covered} - {0}
-            chosen = [victim for victim in asked if victim in first or victim.group in whole]
+            chosen = [row for row in asked if row in first or row.group in whole]
         # 7. One that was asked in vain is asked after a pause: nobody goes in its place.
-        return self.ask(Verb.ASK, [there[row.uid] for row in chosen]) if chosen else Wait(later)
+        if not chosen:
+            return Wait(later)
+        return self.ask(Verb.ASK, [there[row.uid] for row in chosen])
 
     def _in_step(self, left: Iterable[PlanVictim], policy: PreemptionPolicy) -> tuple[list[PlanVictim], float]:
-        """Those of these victims to ask now, so that all end together; and when to ask the next.
+        """Those to ask now, so that all end together; and when to ask the next.
 
-        The one with the longest grace is asked first. How long others really take nobody knows.
+        The one with the longest grace is asked first. How long others take nobody knows.
         """
-        plan, ahead = self.plan, self.at.wall - self.now
-        grace = {victim.uid: grace_under(policy, self.there[victim.uid]) for victim in left}
-        ends = [self.now + seconds for seconds in grace.values()]
-        for uid in self.going.keys() & plan.gone:
-            had = self.plans.leaving.get(uid, -math.inf)
-            ends.append(epoch_or(self.going[uid].metadata.deletion_timestamp, had + ahead) - ahead)
-        begin = {uid: max(ends) - seconds for uid, seconds in grace.items()}
-        return [row for row in left if begin[row.uid] <= self.now + _EARLY], min(begin.values())
+        now, ahead = self.now, self.at.wall - self.now
+        grace = {row.uid: grace_under(policy, self.there[row.uid]) for row in left}
+        last = now + max(grace.values())
+        for uid in self.going.keys() & self.plan.gone:
+            end = self.plans.leaving.get(uid, -math.inf) + ahead
+            end = epoch_or(self.going[uid].metadata.deletion_timestamp, end)
+            last = max(last, end - ahead)
+        due = [row for row in left if last - grace[row.uid] <= now + _EARLY]
+        return due, last - max(grace.values())
 
     def ask(self, verb: Verb, pods: Iterable[Pod], tried: Iterable[Pod] = ()) -> Do | Wait:
-        """Ask this about the pods whose pauses are over, and `tried` whether they would go; or wait."""
-        ready, dues = list[tuple[Verb, Pod]](), [math.inf]
-        for wanted, pod in [*((verb, pod) for pod in pods), *((Verb.TRY, pod) for pod in tried)]:
-            tries, version = self.plan.tries.get(pod.metadata.uid), pod.metadata.resource_version
+        """Ask this about the pods whose pauses are over, and `tried` whether they would go."""
+        ready, due = list[tuple[Verb, Pod]](), math.inf
+        wanted = [(verb, pod) for pod in pods]
+        wanted += [(Verb.TRY, pod) for pod in tried]
+        for row in wanted:
+            meta = row[1].metadata
+            tries, version = self.plan.tries.get(meta.uid), meta.resource_version
             if not tries or tries.due <= self.now or tries.conflicting not in ("", version):
-                ready.append((wanted, pod))
+                ready.append(row)
             else:
-                dues.append(tries.due)
-        return Do(tuple(ready)) if ready else Wait(min(dues))
-
-
-def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
-    """Whether it is over for a member by what its pod looks like; what that shows is noted on it."""
-    if pod is None or pod.metadata.uid != member.uid or pod.metadata.deletion_timestamp:
-        return Ending.DELETED
-    if member.displaced:
-        return Ending.DISPLACED
-    if plan.record.resize:
-        return Ending.RESIZED if not is_deferred(pod) or is_terminal(pod) else None
-    if pod.spec.node_name:
-        return Ending.BOUND
-    nominated, written = pod.status.nominated_node_name, carries(pod, plan.id)
-    if written and nominated == member.node:
-        member.seen = member.nominated = True
-    # A scheduler that clears the nomination leaves the plan; others take both, or nominate elsewhere.
-    member.reserved = bool(nominated) or not (member.seen and written)
-    if member.seen and member.reserved and nominated != member.node:
-        return Ending.LOST
-    return Ending.DELETED if is_terminal(pod) else None
-
-
-def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
-    """The policy by which a plan for the pod goes on; None if nobody may preempt for it any more."""
-    policy = policy_set.policy_of(pod) if is_marked(pod) else None
-    if policy is None or pod.spec.preemption_policy != "Never":
-        return None
-    return policy if pod.spec.scheduler_name in policy.preemptors.scheduler_names else None
+                due = min(due, tries.due)
+        return Do(tuple(ready)) if ready else Wait(due)

@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.kube.bounded import Newest
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_terminal
+from webhook.kube.pods import is_deferred, is_terminal
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.reconciler.evictions.log import PodEviction
@@ -22,6 +22,7 @@ from webhook.reconciler.state.annotations import (
     PlanDevice,
     PlanRecord,
     PlanVictim,
+    carries,
     notice_of,
 )
 from webhook.reconciler.state.pending import CountedOn
@@ -206,6 +207,26 @@ def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
 def stays(pod: Pod | None) -> TypeGuard[Pod]:
     """Whether a pod is there, and neither leaves its node nor has ended there."""
     return pod is not None and not pod.metadata.deletion_timestamp and not is_terminal(pod)
+
+
+def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
+    """Whether it is over for a member, by its pod; what that shows is noted."""
+    if pod is None or pod.metadata.uid != member.uid or pod.metadata.deletion_timestamp:
+        return Ending.DELETED
+    if member.displaced:
+        return Ending.DISPLACED
+    if plan.record.resize:
+        return Ending.RESIZED if not is_deferred(pod) or is_terminal(pod) else None
+    if pod.spec.node_name:
+        return Ending.BOUND
+    nominated, written = pod.status.nominated_node_name, carries(pod, plan.id)
+    if written and nominated == member.node:
+        member.seen = member.nominated = True
+    # A scheduler that clears it leaves the plan; others take both, or nominate elsewhere.
+    member.reserved = bool(nominated) or not (member.seen and written)
+    if member.seen and member.reserved and nominated != member.node:
+        return Ending.LOST
+    return Ending.DELETED if is_terminal(pod) else None
 
 
 class PlanIndex:

@@ -34,10 +34,10 @@ from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, name_of
 from webhook.reconciler.plans import actions
 from webhook.reconciler.plans.actions import Do, Effect, End, Ending, Spare, Tries, Verb, Wait
-from webhook.reconciler.plans.look import Look, PlanContext, over, policy_for
-from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
+from webhook.reconciler.plans.look import Look, PlanContext
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, over, stays
 from webhook.reconciler.plans.room import claims_in_the_way, returning_owners, time_limit
-from webhook.reconciler.preemptors import PolicySet, grace_under
+from webhook.reconciler.preemptors import PolicySet, grace_under, policy_for
 from webhook.reconciler.state.annotations import PlanMember, PlanRecord, PlanVictim, has_notice, notice_of
 from webhook.reconciler.state.pending import CountedOn
 
@@ -138,15 +138,17 @@ class PlanManager:
         self.unchecked[plan] = None
 
     def _hold_devices(self, member: Member) -> None:
-        """Have decisions, but for pods of higher priority, count a member's devices as taken.
+        """Have decisions, but for higher pods, count a member's devices as taken.
 
-        If it has none, they are those that it would get once all pods that leave are gone.
+        If it has none, they are those that it gets once all pods that leave are gone.
         """
-        snapshot, pod = self._state.snapshot, self._state.pods.get(member.key)
+        state, snapshot = self._state, self._state.snapshot
+        pod = state.pods.get(member.key)
         with suppress(ClusterError):  # a look ends the plan of a pod that cannot be read
             if pod and not member.devices and needs_devices(snapshot, compile_pod(pod)):
-                member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
-        self._state.hold_devices(member.key, member.uid, member.devices)
+                leaving = snapshot.pods.leaving()
+                member.devices = devices_on(snapshot, pod, member.node, without=leaving)
+        state.hold_devices(member.key, member.uid, member.devices)
 
     def settle(self, plan: Plan) -> None:
         """Count on no more of a plan than is to come, and look at plans that counted on the rest.
@@ -201,9 +203,11 @@ class PlanManager:
             if pod is not None and not is_terminal(pod):
                 nodes |= {pod.spec.node_name, pod.status.nominated_node_name}
         uid, own = (new or old or Pod()).metadata.uid, self.plans.get(key)
-        there = (plan for node in here ^ before for plan in self.index.of(node) if plan is not own)
-        self.unchecked |= dict.fromkeys(there)
-        self.unchecked |= dict.fromkeys(plan for plan in self.index.of(uid) if not here or uid in plan.needed)
+        for node in here ^ before:
+            self.unchecked |= dict.fromkeys(plan for plan in self.index.of(node) if plan is not own)
+        for plan in self.index.of(uid):
+            if not here or uid in plan.needed:
+                self.unchecked[plan] = None
         if new is not None and has_notice(new):
             self.noticed[key] = None
         # 2. If room is taken, people are told who came last.
@@ -263,8 +267,8 @@ class PlanManager:
     def asked(self, plan: Plan, victim: Pod) -> None:
         """A victim was asked to leave: its time to end begins, and it counts for the rates."""
         uid, now = victim.metadata.uid, self.clock.monotonic()
-        preemptor = self._state.pods.get(plan.member_for(victim).key) or victim
-        policy = policy_for(preemptor, self.context.policy_set)
+        by = self._state.pods.get(plan.member_for(victim).key)
+        policy = policy_for(by, self.context.policy_set)
         grace = grace_under(policy, victim) if policy else grace_of(victim)
         self.index.leaving[uid] = now + grace
         self._log.asked(uid, plan.evictions[uid], now)
@@ -294,13 +298,14 @@ class PlanManager:
             self.settle(plan)
         view = Look(plan, self.context, Now(now, self.clock.wall()))
         try:
-            # 2. Note since when there is room, and until when the plan may go on. It may wait until
-            #    kube-controller-manager takes back what a victim held.
+            # 2. Note since when there is room, and until when the plan may go on. Maybe
+            #    kube-controller-manager has yet to take back what a victim held.
             awaited = any(row.uid in state.pending.awaited for row in plan.record.victims)
-            there = not (awaited or plan.rehearsed or view.left) and all(
-                member.nominated and (evaluator.fits_on(pod, member.node) or view.fits_elsewhere(member, pod))
-                for member, pod in view.pods
-            )
+            there = not (awaited or plan.rehearsed or view.left)
+            for member, pod in view.pods:
+                there = there and member.nominated
+                if there and not evaluator.fits_on(pod, member.node):
+                    there = view.fits_elsewhere(member, pod)
             plan.roomy = min(plan.roomy, now) if there else math.inf
             for member, pod in view.pods:
                 taken = member.devices and claims_in_the_way(state.snapshot, plan, member)
@@ -309,14 +314,16 @@ class PlanManager:
                     self._hold_devices(member)
             if not plan.rehearsed:
                 timeout = view.policy.plan_timeout if view.policy else plan.timeout
-                plan.deadline = math.inf if awaited else time_limit(plan, evaluator, self.index, timeout)
+                plan.deadline = math.inf
+                if not awaited:
+                    plan.deadline = time_limit(plan, evaluator, self.index, timeout)
             # 3. By that it is said what to do.
             step = view.step()
         except ClusterError as error:
             step = End(Ending.OUTDATED, str(error))
         if isinstance(step, Spare):
-            shown = [victim.key for victim in plan.record.victims if victim.uid in step.uids]
-            log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, ", ".join(shown), step.why)
+            keys = [row.key for row in plan.record.victims if row.uid in step.uids]
+            log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, ", ".join(keys), step.why)
             plan.needed -= step.uids
             self.settle(plan)
             return self.look(plan)
@@ -324,9 +331,11 @@ class PlanManager:
         return step
 
     def touched(self, end: float) -> Iterator[Plan]:
-        """The plans that something happened to or that are due, each again and again, until `end` (stopwatch)."""
+        """The plans that something happened to or that are due, until `end` (stopwatch)."""
         now, plans = self.clock.monotonic(), self.index.by_id
-        self.unchecked |= {plan: None for plan in plans.values() if min(plan.deadline, plan.wake) <= now}
+        for plan in plans.values():
+            if min(plan.deadline, plan.wake) <= now:
+                self.unchecked[plan] = None
         while self.unchecked and self.clock.stopwatch() <= end:
             plan = next(iter(self.unchecked))
             del self.unchecked[plan]

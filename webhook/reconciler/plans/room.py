@@ -25,21 +25,23 @@ from webhook.reconciler.state.state import State
 
 
 def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: float) -> float:
-    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others act first.
+    """When a plan is given up (monotonic seconds); infinite if others have to act first.
 
     The time counts from when all room was there, while the preemptor's scheduler is seen
     at work: else no node is to blame. Before, it counts from the last end of a notice, a
-    victim, or a pod that leaves the node: who ends sooner may have kept others from being
-    asked. A deletionTimestamp is by the API server's clock, which may be behind: a pod has
-    its grace period since it was asked or seen to leave.
+    victim, or a pod that leaves the node: until then others may not be asked. The
+    deletionTimestamp is by the API server's clock, which may be behind: a pod has its grace
+    period since it was asked or seen to leave.
     """
-    state, clock, leaving = evaluator.state, evaluator.clock, index.leaving
-    now, wall, snapshot, pods = clock.monotonic(), clock.wall(), state.snapshot, state.snapshot.pods
+    state, snapshot, leaving = evaluator.state, evaluator.state.snapshot, index.leaving
+    now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
+    pods = snapshot.pods
     if math.isfinite(plan.roomy):
         if plan.record.resize:
-            return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
-        members = [pod for member in plan.unplaced if (pod := state.pods.get(member.key))]
-        chances = [evaluator.schedulers.chance(pod, plan.roomy, timeout) for pod in members]
+            return plan.roomy + timeout  # the kubelet tries again once a pod has left
+        known = (state.pods.get(member.key) for member in plan.unplaced)
+        chance = evaluator.schedulers.chance
+        chances = [chance(pod, plan.roomy, timeout) for pod in known if pod]
         return max(chances, default=math.inf) + timeout
     ends = [plan.started, *(leaving.get(uid, -math.inf) for uid in plan.gone)]
     ends += [until for uid, until in plan.notices.items() if uid in plan.needed]
@@ -50,40 +52,46 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
         uid, pod = pods.uids[row], state.pods.get(pods.key(row))
         if pod and pod.metadata.deletion_timestamp:
             written = pod.metadata.deletion_grace_period_seconds
-            leaving.setdefault(uid, now + (grace_of(pod) if written is None else written))
+            grace = grace_of(pod) if written is None else written
+            leaving.setdefault(uid, now + grace)
         ends += float(pods.gone_at[row]) - wall + now, leaving.get(uid, -math.inf)
     return max(ends) + timeout
 
 
 def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
-    """The preemptors of equal priority for which the node was chosen later: lost room is theirs."""
-    later = (other for other in index.of(member.node) if other.order > plan.order)
-    rows = (row for other in later for row in other.unplaced if row.node == member.node)
-    return [row.key for row in rows if row.priority == member.priority]
+    """Preemptors of equal priority that the node was chosen for later: lost room is theirs."""
+    node, priority, keys = member.node, member.priority, list[str]()
+    for other in index.of(node):
+        if other.order > plan.order:
+            rows = (row for row in other.unplaced if row.node == node)
+            keys += [row.key for row in rows if row.priority == priority]
+    return keys
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
     """The owners (`workload_of`) of victims that have put pods back, in this member's way.
 
     Such a pod was made after the plan began to evict. It has devices of the member, or the
-    member would fit on the node without it. If something else keeps the member away, such
-    as another owner's pod, nobody has put anything back.
+    member would fit without it. If something else keeps the member away, such as another
+    owner's pod, nobody has put anything back.
     """
     state, snapshot, node = evaluator.state, evaluator.state.snapshot, member.node
     keys = [snapshot.pods.key(row) for row in snapshot.pods_on(node)]
     if plan.room:
         keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())]
     # Claims say who has devices before a pod is seen on the node.
-    claims = [snapshot.device_claims.claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
-    used = [(claim.metadata.namespace, claim.status.reserved_for or ()) for claim in claims]
-    users = {f"{namespace}/{user.name}" for namespace, consumers in used for user in consumers}
+    users, claims = set[str](), snapshot.device_claims.claims
+    for name, _ in claims_in_the_way(snapshot, plan, member):
+        namespace, consumers = claims[name].metadata.namespace, claims[name].status.reserved_for
+        users |= {f"{namespace}/{user.name}" for user in consumers or ()}
     begun, back = plan.evicting, dict[str, str]()
     victims = {victim.uid for victim in plan.record.victims}
     for key in (*users, *keys):
         pod = state.pods.get(key)
-        if pod and begun and begun.is_before(pod) and pod.metadata.uid not in victims:
-            back[key] = workload_of(pod)
-    back = {key: owner for key, owner in back.items() if owner in plan.owners}
+        if not (pod and begun and begun.is_before(pod)) or pod.metadata.uid in victims:
+            continue
+        if (owner := workload_of(pod)) in plan.owners:
+            back[key] = owner
     owners = {back[key] for key in users & back.keys()}
     here = [key for key in dict.fromkeys(keys) if key in back]
     preemptor, others = state.pods.get(member.key), later_equals(plan, member, index)
@@ -100,14 +108,14 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
 
 
 def to_displace(state: State, plan: Plan) -> list[Pod]:
-    """The pods that are nominated to the plan's nodes and do not fit beside its preemptors.
+    """The pods nominated to the plan's nodes that do not fit beside its preemptors.
 
-    All pods that are leaving count as gone. The more important come first: each that fits
-    keeps its place against those after it. This is narrower than kube-scheduler on purpose:
+    Pods that are leaving count as gone. The more important come first: each that fits keeps
+    its place against those after it. This is narrower than kube-scheduler on purpose:
     `prepareCandidate` of `DefaultPreemption` clears every lower nomination. Pods of other
-    schedulers are left alone.
+    schedulers, and those in `plan.displaced`, are left alone.
     """
-    snapshot, pods, displaced = state.snapshot, state.snapshot.pods, dict[str, Pod]()
+    snapshot, pods, displaced = state.snapshot, state.snapshot.pods, list[Pod]()
     leaving, nominees = pods.leaving(), pods.nominees()
     for member in plan.unplaced if not plan.record.resize else ():
         preemptor, node = state.pods.get(member.key), member.node
@@ -116,17 +124,19 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
         keys = map(pods.key, here[pods.priority[here] < member.priority].tolist())
         known = (state.pods.get(key) for key in keys if key not in plan.members)
         lower = [pod for pod in known if pod and pod.spec.scheduler_name == scheduler]
-        lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
+        lower.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", key_of(pod)))
+        lower.sort(key=lambda pod: pod.spec.priority or 0, reverse=True)
         losing = {key_of(pod): pod for pod in lower}
         for key, pod in list(losing.items()):
             without = np.union1d(leaving, snapshot.pod_rows(losing))
             if fits_on(snapshot, pod, node, without=without):
                 del losing[key]
-        displaced |= losing
-    return [*displaced.values()]
+        displaced += losing.values()
+    return [pod for pod in displaced if pod.metadata.uid not in plan.displaced]
 
 
 def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
-    """The claims, by `namespace/name`, that hold devices of a member and that nobody who leaves frees."""
-    leaving = {snapshot.pods.uids[row] for row in snapshot.pods.leaving()} | plan.gone | plan.needed
+    """The claims, by `namespace/name`, with devices of a member that nobody who leaves frees."""
+    pods = snapshot.pods
+    leaving = {pods.uids[row] for row in pods.leaving()} | plan.gone | plan.needed
     return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)
