@@ -143,8 +143,8 @@ def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeInde
     """What filters read of a claim and its volume: pods with claims of equal shape go to the same nodes.
 
     It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing,
-    reserved for it or attached as another one, or it is not `ReadWriteOnce`, so others may use it. That one in use
-    all the same needs no further volume on that node is not looked at.
+    reserved for it or attached as another one, or it is not `ReadWriteOnce`: others may use it. One that is used
+    all the same needs no further volume on that node, which is not looked at.
     """
     claim = claims.get(key)
     if claim is None or claim.metadata.deletion_timestamp or claim.spec.access_modes != ["ReadWriteOnce"]:
