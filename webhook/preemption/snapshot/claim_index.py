@@ -162,7 +162,7 @@ class ClaimIndex:
         return rows[0] if len(rows) == 1 else SEVERAL
 
     def _row_of(self, claim: ResourceClaim, pod: ClaimConsumer) -> int:
-        """The row of a pod that uses the claim, 0 if it is not known."""
+        """The row of a pod that uses the claim, 0 if not known."""
         row = self._pods.find(claim.metadata.namespace, pod.name) or 0
         return row if self._pods.uids[row] == pod.uid else 0
 

@@ -102,7 +102,7 @@ class Columns:
         self._note_columns()
 
     def new_row(self) -> int:
-        """A row that is not in use."""
+        """An unused row."""
         if self._free:
             return self._free.pop()
         if self.rows == self.capacity:

@@ -52,7 +52,7 @@ class Pods(Columns):
 
     `nominated` is the row of the node that a pod without one is nominated to, else -1; kube-scheduler does not count
     the nomination of a pod with scheduling gates. `grace` is how many seconds a pod gets to end, `gone_at` when the
-    time of a terminating one is over, in seconds, infinite if it does not say that readably.
+    time of a terminating one is over, in seconds, infinite if that cannot be read.
     """
 
     node = array(np.int32, -1)
@@ -211,7 +211,7 @@ class Pods(Columns):
             self._enter(row, node)
 
     def remove(self, namespace: str, name: str) -> str:
-        """Forget a pod; returns its uid, empty if it is not known."""
+        """Forget a pod; returns its uid, empty if not known."""
         row = self.find(namespace, name)
         if row is None:
             return ""

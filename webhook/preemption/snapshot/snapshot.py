@@ -136,7 +136,7 @@ class Snapshot:
         return [] if row is None else self.pods.on_node(row)
 
     def namespace_labels(self, name: str) -> dict[str, str]:
-        """The labels of a namespace, empty if it is not known."""
+        """The labels of a namespace, empty if not known."""
         known = self.namespaces.get(name)
         return (known and known.metadata.labels) or {}
 
@@ -145,6 +145,6 @@ class Snapshot:
         return self.pods.rows_of(key.rpartition("/")[::2] for key in keys)
 
     def uid_of(self, namespace: str, name: str) -> str:
-        """The uid of a pod, empty if it is not known."""
+        """The uid of a pod, empty if not known."""
         row = self.pods.find(namespace, name)
         return "" if row is None else self.pods.uids[row]
