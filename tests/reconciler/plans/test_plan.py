@@ -51,6 +51,7 @@ def test_who_is_displaced(requests, displaced: list[str]):
         setting.add(preemptor(name, cpu, priority=priority, nominated="n1", spec=spec))
     setting.add(preemptor("p", "3", nominated="n1"))
     plan = plan_for(PlanRecord(id="x", node="n1"))
+    plan.unplaced *= 2  # also beside two of a gang it is asked for once
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
 
 

@@ -115,7 +115,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     `prepareCandidate` of `DefaultPreemption` clears every lower nomination. Pods of other
     schedulers, and those in `plan.displaced`, are left alone.
     """
-    snapshot, pods, displaced = state.snapshot, state.snapshot.pods, list[Pod]()
+    snapshot, pods, displaced = state.snapshot, state.snapshot.pods, dict[str, Pod]()
     leaving, nominees = pods.leaving(), pods.nominees()
     for member in plan.unplaced if not plan.record.resize else ():
         preemptor, node = state.pods.get(member.key), member.node
@@ -131,8 +131,8 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
             without = np.union1d(leaving, snapshot.pod_rows(losing))
             if fits_on(snapshot, pod, node, without=without):
                 del losing[key]
-        displaced += losing.values()
-    return [pod for pod in displaced if pod.metadata.uid not in plan.displaced]
+        displaced |= losing
+    return [pod for pod in displaced.values() if pod.metadata.uid not in plan.displaced]
 
 
 def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
