@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
-from itertools import compress
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -77,22 +77,26 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
     )
     counters = _counters_of(pools) if counted and simple else b""
     firsts = np.array([some[0] for some in rows], np.intp)
-    seen = index.seen_from[place.name] = NodeDevicesSeen(place, pools, devices, firsts, simple, counters)
+    seen = NodeDevicesSeen(place, pools, devices, firsts, simple, counters)
+    index.seen_from[place.name] = seen
     return seen
 
 
 def _counters_of(pools: Sequence[Pool]) -> bytes:
     """A digest of the counters that pools offer, by the first of a name, and devices use."""
     names = [pool.id[1] for pool in pools]
-    offered = [(names.index(pool.id[1]), pool.counters) for pool in pools]
-    used = [[consumption_of(device.device) for device in pool.devices] for pool in pools]
-    return blake2b(repr((offered, used)).encode(), digest_size=16).digest()
+    offered, used = [], []
+    for name, pool in zip(names, pools, strict=True):
+        offered.append((names.index(name), pool.counters))
+        used.append([consumption_of(device.device) for device in pool.devices])
+    text = repr((offered, used)).encode()
+    return blake2b(text, digest_size=16).digest()
 
 
 class NodeStates:
-    """The kinds of nodes for the claims to allocate there, and which devices are taken; columns by node row.
+    """The kinds of nodes for the claims to allocate there, and which devices are taken.
 
-    `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `gone`
+    Columns are by node row. `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `gone`
     being away; where it is not `told` it depends on pods together. `of_pod` has by pod row
     the devices on its node that its removal frees.
     """
@@ -139,48 +143,57 @@ class NodeStates:
         starts = np.cumsum(lengths) - lengths
         rows = np.concatenate([on_node.rows for on_node in seen])
         of = np.repeat(np.arange(len(seen)), lengths)
-        requests = [request for claim in claims for alternatives in claim.requests for request in alternatives]
-        names = sorted({compared_by(constraint) for claim in claims for constraint in claim.constraints})
+        requests: list[Request] = []
+        compared: set[str] = set()
+        for claim in claims:
+            requests += chain(*claim.requests)
+            compared.update(map(compared_by, claim.constraints))
         devices = snapshot.devices
         shape = devices.shape[rows]
         answers = _answers(snapshot, requests, shape)
-        equal = _equal(snapshot, names, shape, of, starts)
+        equal = _equal(snapshot, sorted(compared), shape, of, starts)
         matrix = np.stack([*answers, *equal], axis=1, dtype=np.int64)
         wrong = np.full(len(seen), False)
         for request in requests:
             wrong[of[request.selects[shape] == ERROR]] = True
         sees_taken = any(request.admin or request.mode == "All" for request in requests)
+        split = len(answers)
         for place in np.flatnonzero(~wrong).tolist():
             on_node, start = seen[place], starts[place]
+            pools = on_node.pools
             told = matrix[start : start + len(on_node.rows)]
-            marks = tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in on_node.pools)
+            marks = tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in pools)
             key = (group, marks, on_node.counters, told.tobytes())
             kind = self._kinds.setdefault(key, len(self._facts))
             if kind == len(self._facts):
-                known = [
-                    (bit, tuple(row[: len(answers)]), tuple(row[len(answers) :]))
-                    for bit, row in enumerate(told.tolist())
-                    if any(row[: 2 * len(requests) : 2])
-                ]
-                invalid = any(pool.invalid for pool in on_node.pools)
+                known = []
+                for at, row in enumerate(told.tolist()):
+                    if any(row[: 2 * len(requests) : 2]):
+                        known.append((at, tuple(row[:split]), tuple(row[split:])))
+                invalid = any(pool.invalid for pool in pools)
                 sees = sees_taken or bool(on_node.counters)
-                self._facts.append(_Kind(known, len(names), sees, (group, invalid)))
+                self._facts.append(_Kind(known, len(equal), sees, (group, invalid)))
             self.kind[nodes[place]] = kind
         # Which of the devices are taken, and whose removal frees them
         pods = snapshot.pods
-        bit = np.left_shift(np.uint64(1), (np.arange(len(rows)) - starts[of]).astype(np.uint64))
+        places = (np.arange(len(rows)) - starts[of]).astype(np.uint64)
+        bit = np.left_shift(np.uint64(1), places)
         holder = devices.holder[rows]
         pod = np.maximum(holder, 0)
-        held = (devices.holds[rows] > 0) & ~((holder > 0) & gone[pod])
+        by_pod = holder > 0
+        held = (devices.holds[rows] > 0) & ~(by_pod & gone[pod])
         np.bitwise_or.at(self.taken, nodes[of[held]], bit[held])
-        own = held & (holder > 0) & (pods.node[pod] == nodes[of])
+        own = held & by_pod & (pods.node[pod] == nodes[of])
         np.bitwise_or.at(self.of_pod, pod[own], bit[own])
         self.told[nodes] = self.kind[nodes] >= 0
         self.told[nodes[of[held & (holder == SEVERAL)]]] = False
 
 
 class _Kind(NamedTuple):
-    """A kind of node. Each device that a request selects has its bit, what requests say, and attributes' values."""
+    """A kind of node.
+
+    Each device that a request selects has its bit, what requests say, and attributes' values.
+    """
 
     devices: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
     attributes: int
@@ -207,11 +220,13 @@ def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.
 def _equal(snapshot: Snapshot, names: Sequence[str], shape: NDArray[np.int32], of: Rows, starts: Rows) -> list[Ints]:
     """By attribute the node's first device of the same value, -1 without one, -2 of no type."""
     columns = []
+    shapes = snapshot.devices.shapes
     for name in names:
-        key, shapes = ("device attribute", name), snapshot.devices.shapes
-        value = snapshot.table(key, shapes, np.int64, partial(_number_of, name))[shape]
+        read = partial(_number_of, name)
+        value = snapshot.table(("device attribute", name), shapes, np.int64, read)[shape]
         kinds, dense = np.unique(value, return_inverse=True)
-        _, first, where = np.unique(of * len(kinds) + dense, return_index=True, return_inverse=True)
+        on_node = of * len(kinds) + dense
+        _, first, where = np.unique(on_node, return_index=True, return_inverse=True)
         columns.append(np.where(value < 0, value, first[where] - starts[of]))
     return columns
 

@@ -93,14 +93,21 @@ def compile_claim(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand:
     devices, key = claim.spec.devices, key_of(claim)
     requests = []
     for request in devices.requests or ():
-        alternatives = [request.exactly] if request.exactly is not None else request.first_available or ()
+        alternatives = request.first_available or ()
+        if request.exactly is not None:
+            alternatives = [request.exactly]
         if not alternatives:
-            raise ClaimRefusal(f"resource claim {key}, request {request.name}: unknown request type")
-        requests.append(tuple(_compile(snapshot, key, request, exact) for exact in alternatives))
-    for number, constraint in enumerate(devices.constraints or ()):
-        if constraint.match_attribute is None and constraint.distinct_attribute is None:
-            raise NotModelledError(f"constraint #{number} of claim {key} is of a kind that is not known here")
-    return ClaimDemand(key, tuple(requests), tuple(devices.constraints or ()))
+            place = f"resource claim {key}, request {request.name}"
+            raise ClaimRefusal(f"{place}: unknown request type")
+        compiled = (_compile(snapshot, key, request, exact) for exact in alternatives)
+        requests.append(tuple(compiled))
+    constraints = tuple(devices.constraints or ())
+    for number, constraint in enumerate(constraints):
+        attributes = (constraint.match_attribute, constraint.distinct_attribute)
+        if attributes == (None, None):
+            place = f"constraint #{number} of claim {key}"
+            raise NotModelledError(f"{place} is of a kind that is not known here")
+    return ClaimDemand(key, tuple(requests), constraints)
 
 
 def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: ExactDeviceRequest) -> Request:
@@ -112,13 +119,14 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
     device_class = snapshot.devices.classes.get(exact.device_class_name)
     if device_class is None:
         raise ClaimRefusal(f"request {place}: device class {exact.device_class_name} does not exist")
-    if exact.allocation_mode not in ("ExactCount", "All"):
-        raise NotModelledError(f"request {place} of claim {claim} has a mode not known here: {exact.allocation_mode}")
+    mode, whole = exact.allocation_mode, f"request {place} of claim {claim}"
+    if mode not in ("ExactCount", "All"):
+        raise NotModelledError(f"{whole} has a mode not known here: {mode}")
+    capacity = exact.capacity.requests if exact.capacity else None
     try:
-        capacity = exact.capacity.requests if exact.capacity else None
         wanted = {resource: nanos(amount) for resource, amount in (capacity or {}).items()}
     except QuantityError as error:
-        raise NotModelledError(f"request {place} of claim {claim}: {error}") from error
+        raise NotModelledError(f"{whole}: {error}") from error
     shapes = snapshot.devices.shapes
     selectors = _selectors(claim, place, device_class, exact.selectors)
     texts = tuple(program.text for _, program in selectors)
@@ -133,7 +141,7 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
         claim=claim,
         name=name,
         parent=parent,
-        mode=exact.allocation_mode,
+        mode=mode,
         number=exact.count,
         admin=bool(exact.admin_access),
         selects=snapshot.table(("devices", texts), shapes, np.int8, lambda shape: _judge(selectors, shape)),
@@ -150,12 +158,14 @@ def _selectors(claim: str, place: str, device_class: DeviceClass, own: list[Devi
     for whose, selectors in (of_class, (f"claim {claim}", own)):
         for number, selector in enumerate(selectors or ()):
             where = f"{whose}: selector #{number}"
+            asked = f"{where} (request {place})"
             if selector.cel is None:
-                raise NotModelledError(f"{where} (request {place}) is of a kind that is not known here")
+                raise NotModelledError(f"{asked} is of a kind that is not known here")
             try:
-                compiled.append((where, device_selector(selector.cel.expression)))
+                program = device_selector(selector.cel.expression)
             except CelError as error:
-                raise NotModelledError(f"{where} (request {place}) cannot be evaluated here: {error}") from error
+                raise NotModelledError(f"{asked} cannot be evaluated here: {error}") from error
+            compiled.append((where, program))
     return tuple(compiled)
 
 

@@ -1,14 +1,13 @@
 """What pods on a node use up, as counters that must not exceed a limit.
 
-Whether the preemptor fits depends on a node's pods only through numbers that each pod adds
-to: millicores, bytes, pods, pods that match a term in the node's topology domain. A counter
-has its value on every node (`base`), the most at which the preemptor fits (`limit`), and what
-each pod adds (`share`). So taking pods away and putting them back is arithmetic on rows.
-Required affinity counts what is missing to one match. Volumes and host ports count once
-however many pods use them: their users are counted.
+Whether the preemptor fits depends on a node's pods only through sums: millicores, bytes, pods,
+pods that match a term in the node's topology domain. A counter has its value on every node
+(`base`), the most at which the preemptor fits (`limit`), and what each pod adds (`share`).
+So taking pods away and putting them back is arithmetic on rows. Required affinity counts
+what is missing to one match. Of volumes and host ports the users are counted.
 
 Counters, things in use and devices are *meters*. Their `rooms` are what is left on some nodes
-without some pods, which are rows in layers of steps with a column a node, 0 for none.
+without some pods: rows in layers of steps, with a column a node, 0 for none.
 """
 
 from __future__ import annotations
@@ -35,41 +34,41 @@ class MeterRoom(Protocol):
     """What is left on some nodes."""
 
     def fits_beside(self, step: int | None, fits: Mask) -> None:
-        """Take out of `fits` the nodes where it does not fit beside the step's pods; None has none."""
+        """Clear `fits` where it does not fit beside the pods of this step, if any."""
 
     def put_back(self, stays: Mask) -> None:
         """Put the pods of the last step back on the nodes where they stay."""
 
 
 class PlacedPods(NamedTuple):
-    """The pods on known nodes but for the rows `without`; those `coming` count where they are nominated."""
+    """The pods on known nodes but for the rows `without`, and those `coming` to where they are nominated."""
 
     snapshot: Snapshot
     without: Rows
     coming: Rows
 
     def those(self, ids: NDArray[np.int32], wanted: Mask) -> tuple[Rows, Rows]:
-        """The rows and nodes of those whose id is wanted, coming ones last; `ids` are by pod row."""
+        """Rows and nodes of those whose id is wanted, coming ones last; `ids` are by pod row."""
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
         coming = self.coming[wanted[ids[self.coming]]]
         rows = np.flatnonzero(wanted[ids[: pods.rows]])
         on = pods.node[rows]
-        placed = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
-        placed &= ~np.isin(rows, self.without)
+        valid = np.append(nodes.valid[: nodes.rows], False)  # -1, no node, reads the last one
+        placed = valid[on] & ~np.isin(rows, self.without)
         on = np.append(on[placed], pods.nominated[coming])
         return np.append(rows[placed], coming), on.astype(np.intp)
 
 
 Reach = tuple[str, NDArray[Any]]
-"""Where a pod counts: the key of a topology, empty for all nodes, and each node's domain, below 0 for none."""
+"""The key of a topology, empty for all nodes, and each node's domain, below 0 for none."""
 
 
 @dataclass(eq=False)
 class Counter:
-    """A number that pods use up: `share` is what pods add on nodes, `beside` counts nominated ones, too.
+    """A number that pods use up. `share` is what they add on nodes.
 
-    The preemptor fits up to the `limit`, and from `again` on, if given: then nominated pods
-    may help it, and it has to fit without them, too.
+    `beside` counts nominated pods, too. The preemptor fits up to the `limit`, and from
+    `again` on, if given: then nominated pods may help it.
     """
 
     stage: str
@@ -79,7 +78,7 @@ class Counter:
     name: str = ""
     again: Ints | None = None
     reach: Reach | None = None
-    """None if a pod counts on its own node only."""
+    """Where a pod counts; None for its own node only."""
     beside: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,9 +116,11 @@ class _Slack:
     """How much a number may grow."""
 
     def __init__(self, counter: Counter, load: Ints, nodes: Rows, added: Ints) -> None:
-        self._added, used = added, load[nodes] - added.sum(axis=0)
-        bounds = (counter.limit, counter.again)
-        self._bounds = [bound[nodes] - used for bound in bounds if bound is not None]
+        self._added = added
+        used = load[nodes] - added.sum(axis=0)
+        self._bounds = [counter.limit[nodes] - used]
+        if counter.again is not None:
+            self._bounds.append(counter.again[nodes] - used)
 
     def fits_beside(self, step: int | None, fits: Mask) -> None:
         self._more: Ints | int = 0 if step is None else self._added[step]
@@ -160,7 +161,8 @@ class ThingsInUse:
 
     def nominate(self, rows: Rows, _nodes: Rows) -> None:
         """Count these pods as nominated to their nodes."""
-        self.beside = self.users + np.bincount(self.pairs_at[:, rows].ravel(), minlength=len(self.users))
+        pairs = self.pairs_at[:, rows].ravel()
+        self.beside = self.users + np.bincount(pairs, minlength=len(self.users))
 
     def used(self, pairs: Rows) -> Ints:
         """How many of these are used, and how many the preemptor has, too, by kind and node."""
@@ -192,7 +194,7 @@ class ThingsInUse:
 
 
 class _Unused:
-    """Which pairs are in use while pods come back to some nodes, and where the preemptor fits beside them.
+    """Which pairs are in use on some nodes while pods come back.
 
     `pairs` has a layer a thing, a row a step and a column a node.
     """
@@ -210,14 +212,16 @@ class _Unused:
         if step is not None and self._has_pairs[step]:
             pairs = self._pairs[:, step] * fits
             self._new = np.unique(pairs[~self._in_use[pairs]])
-            fits_now = self._things.fits(self._used + self._things.used(self._new))[self._nodes]
+            used = self._used + self._things.used(self._new)
+            fits_now = self._things.fits(used)[self._nodes]
         fits &= fits_now
 
     def put_back(self, stays: Mask) -> None:
         if len(self._new):
             on_node = np.full(self._used.shape[2], False)
             on_node[self._nodes] = stays
-            new = self._new[on_node[self._things.cell[self._new] % len(on_node)]]
+            nodes = self._things.cell[self._new] % len(on_node)
+            new = self._new[on_node[nodes]]
             self._in_use[new] = True
             self._use(self._used + self._things.used(new))
 
@@ -231,7 +235,7 @@ def things_in_use(
     *,
     limit: Ints,
 ) -> ThingsInUse:
-    """What placed and nominated pods use where there is a limit: the `things` of their `ids`."""
+    """What placed and nominated pods use where there is a limit: `things` are by id."""
     numbers: dict[Thing, int] = {}
     width = max([1, *map(len, things.values())])
     table = np.full((ids.max() + 1, width), -1)
@@ -303,10 +307,9 @@ def resource_counters(
 def growth_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """What a bound pod needs to grow in place, a counter a resource.
 
-    Its node counts what it wants already; only there is anything bounded. The kubelet grants
-    a resize if the pod fits beside what the others were allotted or have. What others only
-    want does not count there (docs/kubernetes-behaviour.md K53): nobody goes for a
-    neighbour's wish.
+    Only its node is bounded, which counts what it wants already. The kubelet grants a resize
+    beside what others were allotted or have, not beside what they only want
+    (docs/kubernetes-behaviour.md K53): nobody goes for a neighbour's wish.
     """
     nodes, pods = live.snapshot.nodes, live.snapshot.pods
     node = nodes.find(incoming.pod.spec.node_name)
@@ -322,16 +325,16 @@ def growth_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
 
 
 def port_use(incoming: PodInfo, live: PlacedPods) -> ThingsInUse:
-    """The taken ports that conflict with the preemptor's: none of them may be on its node.
+    """The taken ports that conflict with the preemptor's: its node may have none.
 
-    To kube-scheduler a port of two pods is free once one is gone, under a policy only without both.
+    To kube-scheduler a port of two pods is free once one is gone, under a policy without both.
     """
-    snapshot = live.snapshot
+    snapshot, pods = live.snapshot, live.snapshot.pods
     taken = {
         id_: [(0, port) for port in ports if any(conflicts(own, port) for own in incoming.ports)]
-        for id_, ports in snapshot.pods.ports.used()
+        for id_, ports in pods.ports.used()
     }
     at_most = np.ones((1, snapshot.nodes.rows), np.int64)
-    use = things_in_use("ports", live, snapshot.pods.port_set, taken, [(0, None)], limit=at_most)
+    use = things_in_use("ports", live, pods.port_set, taken, [(0, None)], limit=at_most)
     use.forgets = not snapshot.under_policy
     return use

@@ -57,31 +57,38 @@ class DeviceFilter:
     """What the preemptor needs of devices; `searched` are the nodes on which it needs any."""
 
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
+        pod, rows = incoming.pod, snapshot.nodes.rows
         self._snapshot, self._needs = snapshot, needs
         # What is held for itself, and for plans of lower priority, is not in its way
-        giving_way = snapshot.device_claims.yielding_to(incoming.pod.metadata.uid, incoming.priority)
-        self._without = np.append(without, [row for _, row in giving_way if row]).astype(np.intp)
-        uids = {uid for uid, _ in giving_way}
-        self._gone = uids.union(snapshot.pods.uids[row] for row in self._without.tolist())
+        holds = snapshot.device_claims.yielding_to(pod.metadata.uid, incoming.priority)
+        holders = [row for _, row in holds if row]
+        self._without = np.append(without, holders).astype(np.intp)
+        uids = snapshot.pods.uids
+        self._gone = {uid for uid, _ in holds}
+        self._gone.update(uids[row] for row in self._without.tolist())
         self._steps = Steps(MOST_STEPS, MOST_STEPS_IN_ALL)
         self._known: dict[tuple[object, ...], Found] = {}
         """By node and freed claims, or by the state of a node, and that as a search sees it."""
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
-        self._set_of = np.zeros(snapshot.nodes.rows, np.intp)
-        """By node, which set of these resources devices have to serve there."""
+        set_of = np.zeros(rows, np.intp)
         for mask in self.delegated.values():
-            self._set_of = np.unique(2 * self._set_of + mask, return_inverse=True)[1].ravel()
+            _, set_of = np.unique(2 * set_of + mask, return_inverse=True)
+        self._set_of = set_of
+        """By node, which set of these resources devices have to serve there."""
         self._made: list[ClaimDemand | None] = []
-        self._bound = any(need.is_allocated for need in needs.claims) or needs.stale
-        self.searched = np.full(snapshot.nodes.rows, False)
-        for number, node in enumerate(np.unique(self._set_of, return_index=True)[1].tolist()):
+        self._bound = needs.stale or any(need.is_allocated for need in needs.claims)
+        self.searched = np.full(rows, False)
+        _, examples = np.unique(set_of, return_index=True)
+        for number, node in enumerate(examples.tolist()):
             resources = [name for name, mask in self.delegated.items() if mask[node]]
-            self._made.append(extended_claim(snapshot, incoming.pod, resources) if resources else None)
+            made = extended_claim(snapshot, pod, resources) if resources else None
+            self._made.append(made)
             if self._bound or any(claim.requests for claim in self._claims_for(number)):
-                self.searched |= self._set_of == number
+                self.searched |= set_of == number
         specs = [need.claim.spec for need in needs.claims]
-        self.asks = msgspec.json.encode((specs, [(name, incoming.amounts[name]) for name in needs.extended]))
+        amounts = [(name, incoming.amounts[name]) for name in needs.extended]
+        self.asks = msgspec.json.encode((specs, amounts))
         """What is asked for, whatever the claims are called."""
 
     def judge(self, among: Mask) -> NDArray[np.int8]:
@@ -103,30 +110,35 @@ class DeviceFilter:
         """The searched nodes by what a search depends on; none with claims that are allocated already."""
         gone = np.full(len(self._snapshot.pods.node), False)
         gone[self._without] = True
-        numbers = range(0 if self._bound else len(self._made))
-        on = [np.flatnonzero((self._set_of == number) & self.searched) for number in numbers]
-        return NodeStates(self._snapshot, [*zip(map(self._claims_for, numbers), on, strict=True)], gone)
+        groups = []
+        for number in range(0 if self._bound else len(self._made)):
+            nodes = np.flatnonzero((self._set_of == number) & self.searched)
+            groups.append((self._claims_for(number), nodes))
+        return NodeStates(self._snapshot, groups, gone)
 
     def outcomes(self, nodes: Rows, taken: Bits) -> list[Found]:
         """The outcomes in these states of nodes."""
-        keys = list(zip(self.states.kind[nodes].tolist(), taken.tolist(), strict=True))
+        known, states = self._known, self.states
+        keys = list(zip(states.kind[nodes].tolist(), taken.tolist(), strict=True))
         for node, key in zip(nodes.tolist(), keys, strict=True):
-            if key not in self._known:
-                canonical = self.states.canonical(*key)
-                if canonical not in self._known:
-                    devices = pools_of(self._snapshot, node).devices
-                    held = {device.id for place, device in enumerate(devices) if key[1] >> place & 1}
-                    self._known[canonical] = self._search(node, TakenDevices(None, beside=held))
-                self._known[key] = self._known[canonical]
-        return [self._known[key] for key in keys]
+            if key in known:
+                continue
+            canonical = states.canonical(*key)
+            if canonical not in known:
+                places = enumerate(pools_of(self._snapshot, node).devices)
+                held = {device.id for place, device in places if key[1] >> place & 1}
+                known[canonical] = self._search(node, TakenDevices(None, beside=held))
+            known[key] = known[canonical]
+        return [known[key] for key in keys]
 
     def outcome(self, node: int, gone: Iterable[int]) -> Found:
         """What the search on the node comes to without the pods in the rows `gone`."""
-        claims = self._snapshot.device_claims
-        freed = claims.freed_without(self._gone.union(self._snapshot.pods.uids[row] for row in gone))
-        if (node, freed) not in self._known:
-            self._known[node, freed] = self._search(node, TakenDevices(claims, freed))
-        return self._known[node, freed]
+        uids, claims = self._snapshot.pods.uids, self._snapshot.device_claims
+        freed = claims.freed_without(self._gone.union(uids[row] for row in gone))
+        key = (node, freed)
+        if key not in self._known:
+            self._known[key] = self._search(node, TakenDevices(claims, freed))
+        return self._known[key]
 
     def allocation(
         self,
@@ -203,7 +215,8 @@ class DeviceFilter:
 
     def _claims_for(self, number: int) -> list[ClaimDemand]:
         """The claims to allocate where devices have to serve this set of extended resources."""
-        demands = (*(need.demand for need in self._needs.claims), self._made[number])
+        demands = [need.demand for need in self._needs.claims]
+        demands.append(self._made[number])
         return [demand for demand in demands if demand is not None]
 
 
@@ -222,23 +235,25 @@ class _DeviceRoom:
         self._users = gone * devices.uses_claim[gone]
         all_users = np.concatenate(self._users)
         self._taken = devices.states.taken[nodes] & ~self._held_by(all_users)
-        self._gone = {
-            place: set(all_users[:, place].tolist()) - {0} for place in np.flatnonzero(searched & ~self._told).tolist()
-        }
+        self._gone: dict[int, set[int]] = {}
+        for place in np.flatnonzero(searched & ~self._told).tolist():
+            self._gone[place] = set(all_users[:, place].tolist()) - {0}
 
     def fits_beside(self, step: int | None, fits: Mask) -> None:
         self._more = self._users[:0, 0] if step is None else self._users[:, step]
         asked = fits & (self._more.any(axis=0) | ~self._known)
+        devices = self._devices
         told = np.flatnonzero(asked & self._told)
         if len(told):
             taken = self._taken[told] | self._held_by(self._more[:, told])
-            outcomes = self._devices.outcomes(self._nodes[told], taken)
+            outcomes = devices.outcomes(self._nodes[told], taken)
             fits[told] = [outcome is DeviceOutcome.FITS for outcome in outcomes]
         for place in np.flatnonzero(asked).tolist():
-            if place in self._gone:
-                gone = self._gone[place].difference(self._more[:, place].tolist())
-                outcome = self._devices.outcome(int(self._nodes[place]), gone)
-                fits[place] = outcome is DeviceOutcome.FITS
+            if place not in self._gone:
+                continue
+            gone = self._gone[place].difference(self._more[:, place].tolist())
+            outcome = devices.outcome(int(self._nodes[place]), gone)
+            fits[place] = outcome is DeviceOutcome.FITS
 
     def put_back(self, stays: Mask) -> None:
         self._known |= stays
@@ -253,7 +268,10 @@ class _DeviceRoom:
 
 
 def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> DeviceFilter | None:
-    """The pod's device filter, if it needs one. Raises ClaimRefusal, DemandError and NotModelledError."""
+    """The pod's device filter, if it needs one.
+
+    Raises ClaimRefusal, DemandError and NotModelledError.
+    """
     needs = needs_of(snapshot, incoming)
     return DeviceFilter(snapshot, incoming, needs, without) if needs else None
 
@@ -267,9 +285,11 @@ def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
 def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
     """The pod as if it asked for no devices."""
     served = snapshot.devices.class_of_resource
-    amounts = {name: amount for name, amount in incoming.amounts.items() if name not in served}
+    asked = incoming.amounts.items()
+    amounts = {name: amount for name, amount in asked if name not in served}
     spec = msgspec.structs.replace(incoming.pod.spec, resource_claims=None)
-    return incoming._replace(pod=msgspec.structs.replace(incoming.pod, spec=spec), amounts=amounts)
+    pod = msgspec.structs.replace(incoming.pod, spec=spec)
+    return incoming._replace(pod=pod, amounts=amounts)
 
 
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:

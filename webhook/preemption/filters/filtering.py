@@ -27,8 +27,8 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
-
-
+_HELPED = frozenset(("volumes", "affinity"))
+"""The stages in which a nominated pod can help the preemptor."""
 Usage = Counter | ThingsInUse
 
 
@@ -47,10 +47,10 @@ class FilterCheck(NamedTuple):
 
 @dataclass
 class PreFilterState:
-    """One preemptor on one snapshot: what uses what up, and what must hold.
+    """One preemptor on one snapshot: what is used up, and what must hold.
 
-    Of the `meters` counters come first, those of resources before others. It is `nominated` if
-    nominated pods are counted, too. An `error` ends the attempt before nodes are looked at.
+    The `meters` are counters of resources, other counters, and then the rest. It is
+    `nominated` if nominated pods are counted, too. An `error` ends the attempt at once.
     """
 
     snapshot: Snapshot
@@ -75,12 +75,12 @@ class PreFilterState:
 
 
 class Failures(NamedTuple):
-    """The outcome by node row: the number of the failing check, and whether pods can cure it.
+    """The outcome by node row: the first check that fails, and whether removing pods can cure it.
 
     `code` is 0 where the preemptor fits, -1 without a known node, else the check's place in
-    `state` plus one. `lacking` has for each resource the nodes on which it is short, if that
-    check failed. `fits` are the nodes (rows, ascending) on which the preemptor fits, without
-    those `left_out` by the caller. After an `error` nothing is known of any node.
+    `state` plus one. `lacking` has for each resource the nodes where it is short. `fits` are
+    the nodes (rows, ascending) on which the preemptor fits, without those `left_out` by the
+    caller. After an `error` nothing is known of any node.
     """
 
     code: NDArray[np.int16]
@@ -93,10 +93,13 @@ class Failures(NamedTuple):
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
+        check = self.state.checks[int(self.code[node]) - 1]
+        if check.reason:
+            return check.reason
         pairs = zip(self.state.counters, self.lacking, strict=False)
         short = [counter.name for counter, mask in pairs if mask[node]]
-        insufficient = ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
-        return self.state.checks[int(self.code[node]) - 1].reason or insufficient
+        texts = (f"Insufficient {name}" if name else "Too many pods" for name in short)
+        return ", ".join(texts)
 
 
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
@@ -124,8 +127,9 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         incoming = incoming._replace(beyond=f"it asks for devices, and {raised}")
     if devices:
         for counter in resources:
-            if (served := devices.delegated.get(counter.name)) is not None:
-                counter.limit = np.where(served, UNBOUNDED, counter.limit)  # it counts where it is listed
+            served = devices.delegated.get(counter.name)
+            if served is not None:  # it counts where it is listed
+                counter.limit = np.where(served, UNBOUNDED, counter.limit)
     meters: list[Usage] = [*resources, *storage.counters, *spread, *affinity]
     if incoming.ports:
         meters.append(counters.port_use(incoming, live))
@@ -133,30 +137,31 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         meters.append(storage.limits)
     if len(nominees):
         nodes = snapshot.pods.nominated[nominees].astype(np.intp)
+        counted = topology.STAGES if snapshot.under_policy else ()
         for meter in meters:
-            if meter.stage not in topology.STAGES or not snapshot.under_policy:  # these have them already
+            if meter.stage not in counted:
                 meter.nominate(nominees, nodes)
-    state = PreFilterState(snapshot, incoming, meters, devices, error, nominated=len(nominees) > 0)
-    for check in _checks(state, storage.masks, refusal):
-        if check.used or check.outcome or (check.mask is not None and check.mask.any()):
-            state.checks.append(check)
+    state = PreFilterState(snapshot, incoming, meters, devices, error)
+    state.nominated = len(nominees) > 0
+    state.checks = _checks(state, storage.masks, refusal)
     return state
 
 
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
-    """Run all checks on all nodes, with the nominated pods, and without them if that may do harm.
+    """Run all checks on all nodes, with the nominated pods, and without them if these may help.
 
-    What fits beside nominated pods mostly fits without them, but for required affinity to one
-    and a volume that both use: it may go elsewhere. On the nodes `left_out` (rows) the
-    preemptor neither fits nor preempts.
+    One may by required affinity to it, or by a volume that both use: but it may go elsewhere.
+    On the nodes `left_out` (rows) the preemptor neither fits nor preempts.
     """
     error = state.error
     try:
         if not error:
             columns = _run(state, nominated=True)
             fits = columns[0] == 0
-            if state.nominated and any(meter.stage in ("volumes", "affinity") for meter in state.meters):
-                for column, other in zip(columns, _run(state, nominated=False), strict=True):
+            stages = (meter.stage for meter in state.meters)
+            if state.nominated and not _HELPED.isdisjoint(stages):
+                alone = _run(state, nominated=False)
+                for column, other in zip(columns, alone, strict=True):
                     column[fits] = other[fits]
                 fits = columns[0] == 0
             code, resolvable, *lacking = columns
@@ -179,40 +184,48 @@ def nodes_where_preemption_might_help(failures: Failures) -> Rows:
 
 
 def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: str) -> list[FilterCheck]:
-    """All reasons not to fit, in the order of kube-scheduler's plugins."""
-    nodes, incoming = state.snapshot.nodes, state.incoming
+    """The reasons not to fit, in the order of kube-scheduler's plugins, but for those that no node can have."""
+    nodes, incoming, devices = state.snapshot.nodes, state.incoming, state.devices
+    checks: list[FilterCheck] = []
+    used: dict[str, list[Usage]] = {}
+    for meter in state.meters:
+        used.setdefault(meter.stage, []).append(meter)
 
-    def used_up(stage: str, reason: str, *, resolvable: bool = True) -> FilterCheck:
-        return FilterCheck(reason, resolvable, used=[meter for meter in state.meters if meter.stage == stage])
+    def fixed(reason: str, mask: Mask) -> None:
+        if mask.any():
+            checks.append(FilterCheck(reason, False, mask))
 
+    def used_up(stage: str, reason: str, *, resolvable: bool = True) -> None:
+        if stage in used:
+            checks.append(FilterCheck(reason, resolvable, used=used[stage]))
+
+    for reason, mask in placement_masks(nodes, incoming, refusal):
+        fixed(reason, mask)
+    used_up("ports", "node(s) didn't have free ports for the requested pod ports")
+    used_up("resources", "")
+    used_up("claims", volumes.IN_USE)
+    used_up("volumes", EXCEEDED)
+    for reason, mask in of_storage:
+        fixed(reason, mask)
     unspread = "node(s) didn't match pod topology spread constraints"
-    spread: list[FilterCheck] = []
-    for constraint, counter in zip(incoming.spread, used_up("spread", "").used, strict=True):
+    for constraint, counter in zip(incoming.spread, used.get("spread", ()), strict=True):
         missing = nodes.label(constraint.topology_key) < 0
-        spread.append(FilterCheck(f"{unspread} (missing required label)", False, missing))
-        spread.append(FilterCheck(unspread, True, used=[counter]))
-    outside = np.zeros(nodes.rows, np.bool_)
-    for term in incoming.affinity:
-        outside |= nodes.label(term.topology_key) < 0
+        fixed(f"{unspread} (missing required label)", missing)
+        checks.append(FilterCheck(unspread, True, used=[counter]))
     unmatched = "node(s) didn't match pod affinity rules"
-    searched = state.devices and state.devices.searched.any()
-    outcomes = (FilterCheck(reason, cures, outcome=code) for code, (reason, cures) in REASONS.items())
-    undeclared = ~declaring_mask(nodes, incoming.features) if incoming.features else None
-    return [
-        *(FilterCheck(reason, False, mask) for reason, mask in placement_masks(nodes, incoming, refusal)),
-        used_up("ports", "node(s) didn't have free ports for the requested pod ports"),
-        used_up("resources", ""),
-        used_up("claims", volumes.IN_USE),
-        used_up("volumes", EXCEEDED),
-        *(FilterCheck(reason, False, mask) for reason, mask in of_storage),
-        *spread,
-        FilterCheck(unmatched, False, outside),
-        used_up("affinity", unmatched, resolvable=False),
-        used_up("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
-        used_up("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
-        *(outcomes if searched else ()),
-        FilterCheck("node(s) didn't match Pod's required features", False, undeclared),
-    ]
+    for term in incoming.affinity:
+        fixed(unmatched, nodes.label(term.topology_key) < 0)
+    used_up("affinity", unmatched, resolvable=False)
+    used_up("anti-affinity", "node(s) didn't match pod anti-affinity rules")
+    repelled = "node(s) didn't satisfy existing pods anti-affinity rules"
+    used_up("existing-anti-affinity", repelled)
+    if devices and devices.searched.any():
+        for outcome, (reason, resolvable) in REASONS.items():
+            checks.append(FilterCheck(reason, resolvable, outcome=outcome))
+    if incoming.features:
+        undeclared = ~declaring_mask(nodes, incoming.features)
+        fixed("node(s) didn't match Pod's required features", undeclared)
+    return checks
 
 
 def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
@@ -228,7 +241,8 @@ def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
             fails = check.mask
         elif check.outcome:
             assert state.devices is not None
-            judged = state.devices.judge(code == 0) if judged is None else judged
+            if judged is None:
+                judged = state.devices.judge(code == 0)
             fails = judged == check.outcome
         else:
             over = [meter.fails(nominated=nominated) for meter in check.used]
@@ -254,9 +268,13 @@ def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
         return NO_PODS
     scheduler = incoming.pod.spec.scheduler_name
     of_scheduler = snapshot.table(
-        ("scheduler", scheduler), pods.profiles, np.bool_, lambda profile: profile.scheduler_name == scheduler
+        ("scheduler", scheduler),
+        pods.profiles,
+        np.bool_,
+        lambda profile: profile.scheduler_name == scheduler,
     )
-    reserves: Mask = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
+    reserves: Mask = pods.priority[rows] >= incoming.priority
+    reserves &= of_scheduler[pods.profile[rows]]
     reserves &= snapshot.nodes.valid[pods.nominated[rows]]
     reserves &= rows != pods.find(incoming.namespace, incoming.name)
     unplaced = without[pods.node[without] < 0]

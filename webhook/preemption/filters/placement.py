@@ -24,21 +24,27 @@ def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple
     PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The
     filters, in this order: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
     """
-    spec, names = incoming.pod.spec, _named_nodes(incoming.pod)
+    pod = incoming.pod
+    spec, names = pod.spec, _named_nodes(pod)
     masks = []
-    refusal = (refusal if names is None or names else "pod affinity terms conflict") or incoming.beyond
+    if names is not None and not names:
+        refusal = "pod affinity terms conflict"
+    refusal = refusal or incoming.beyond
     if refusal:
         masks.append((refusal, np.full(nodes.rows, True)))
     elif names is not None:
-        masks.append(("node(s) didn't satisfy plugin(s) [NodeAffinity]", elsewhere(nodes, names)))
+        unnamed = elsewhere(nodes, names)
+        masks.append(("node(s) didn't satisfy plugin(s) [NodeAffinity]", unnamed))
     unschedulable = nodes.unschedulable[: nodes.rows]
     if unschedulable.any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
         masks.append(("node(s) were unschedulable", unschedulable))
     if spec.node_name:
         masks.append((WRONG_NAME, elsewhere(nodes, (spec.node_name,))))
-    masks.append(("node(s) had untolerated taint(s)", taint_mask(nodes, spec.tolerations)))
+    tainted = taint_mask(nodes, spec.tolerations)
+    masks.append(("node(s) had untolerated taint(s)", tainted))
     if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
-        masks.append(("node(s) didn't match Pod's node affinity/selector", ~required_mask(nodes, incoming.pod)))
+        unselected = ~required_mask(nodes, pod)
+        masks.append(("node(s) didn't match Pod's node affinity/selector", unselected))
     return masks
 
 
@@ -101,8 +107,9 @@ def _named_nodes(pod: Pod) -> set[str] | None:
 
 def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
     """Nodes, by row, with a NoSchedule or NoExecute taint that is not tolerated."""
-    untolerated = [keep_off(taints, tolerations) for taints in nodes.taint_sets.values]
-    return np.array(untolerated, np.bool_)[nodes.taints[: nodes.rows]]
+    sets = nodes.taint_sets.values
+    untolerated = np.array([keep_off(taints, tolerations) for taints in sets], np.bool_)
+    return untolerated[nodes.taints[: nodes.rows]]
 
 
 def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
@@ -121,10 +128,13 @@ def required_affinity(pod: Pod) -> NodeSelector | None:
 
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
     """Nodes, by row, that meet the requirement; one that cannot be parsed spoils its whole term."""
-    if row.operator in ("In", "NotIn") and row.values and all(map(is_label_value, row.values)):
-        inside = nodes.has_label_in(row.key, row.values)
+    key, values = row.key, row.values
+    if row.operator in ("In", "NotIn") and values and all(map(is_label_value, values)):
+        inside = nodes.has_label_in(key, values)
         return inside if row.operator == "In" else ~inside
     term = NodeSelectorTerm(match_expressions=[row])
     holds = node_matcher(NodeSelector(node_selector_terms=[term]))
-    answers = [*(holds("", {row.key: value}) for value in nodes.values_of(row.key)), holds("", {})]
-    return np.array(answers, np.bool_)[nodes.label(row.key)]  # -1, no value, reads the last one
+    answers = [holds("", {key: value}) for value in nodes.values_of(key)]
+    answers.append(holds("", {}))
+    # -1, no value, reads the last one
+    return np.array(answers, np.bool_)[nodes.label(key)]

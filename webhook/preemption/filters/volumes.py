@@ -48,9 +48,9 @@ Claims = list[PersistentVolumeClaim]
 
 
 class Storage(NamedTuple):
-    """What the claims decide: a refusal of all nodes, masks of nodes that fail for a reason, counters of use.
+    """What the claims decide: a refusal of all nodes, or nodes that fail for a reason, and meters.
 
-    `limits` are on how many volumes can be attached to nodes, if they concern the claims.
+    `limits` are on how many volumes nodes can attach, if they concern the claims.
     """
 
     refusal: str
@@ -62,13 +62,15 @@ class Storage(NamedTuple):
 def check(pod: Pod, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
     snapshot = live.snapshot
-    volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
+    mounted = pod.spec.volumes or ()
+    volumes = [volume for volume in mounted if claim_name(pod, volume) is not None]
     if not volumes:
         return Storage("", [], [])
     try:
         claims = [_claim(snapshot, pod, volume) for volume in volumes]
         bound, unbound = _bound_and_waiting(snapshot, claims)
-        named = [claim for claim, volume in zip(claims, volumes, strict=True) if volume.ephemeral is None]
+        pairs = zip(claims, volumes, strict=True)
+        named = [claim for claim, volume in pairs if volume.ephemeral is None]
         wrong_zone = wrong_zones(snapshot, named)
     except ClaimRefusal as refusal:
         return Storage(str(refusal), [], [])
@@ -78,9 +80,9 @@ def check(pod: Pod, live: PlacedPods) -> Storage:
 
 
 def _binding_masks(snapshot: Snapshot, bound: Claims, unbound: Claims) -> list[tuple[str, Mask]]:
-    """What VolumeBinding says of every node; reasons that hold together are named together.
+    """What VolumeBinding says of every node, with all reasons that hold there.
 
-    Of the bound claims the first that fails on a node counts (`checkBoundClaims`).
+    The first bound claim that fails on a node counts (`checkBoundClaims`).
     """
     nodes = snapshot.nodes
     unreachable, missing = np.full(nodes.rows, False), np.full(nodes.rows, False)
@@ -100,20 +102,23 @@ def _binding_masks(snapshot: Snapshot, bound: Claims, unbound: Claims) -> list[t
 
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClaim:
-    """The claim behind a volume of the pod. Raises ClaimRefusal if it is missing or cannot be used."""
-    name = claim_name(pod, volume)
-    claim, quoted = snapshot.claims.get(f"{pod.metadata.namespace}/{name}"), f'persistentvolumeclaim "{name}"'
+    """The claim behind a volume of the pod. Raises ClaimRefusal if it cannot be used."""
+    name, meta = claim_name(pod, volume), pod.metadata
+    claim = snapshot.claims.get(f"{meta.namespace}/{name}")
+    quoted = f'persistentvolumeclaim "{name}"'
     if claim is None:
         if volume.ephemeral is not None:
             raise ClaimRefusal(f"waiting for ephemeral volume controller to create the {quoted}")
         raise ClaimRefusal(f"{quoted} not found")
     if (claim.status or {}).get("phase") == "Lost":
-        raise ClaimRefusal(f'{quoted} bound to non-existent persistentvolume "{claim.spec.volume_name}"')
+        lost = claim.spec.volume_name
+        raise ClaimRefusal(f'{quoted} bound to non-existent persistentvolume "{lost}"')
     if claim.metadata.deletion_timestamp is not None:
         raise ClaimRefusal(f"{quoted} is being deleted")
     owner = controller_of(claim.metadata)
-    if volume.ephemeral is not None and (owner is None or owner.uid != pod.metadata.uid):
-        raise ClaimRefusal(f"PVC {key_of(claim)} was not created for pod {key_of(pod)} (pod is not owner)")
+    if volume.ephemeral is not None and (owner is None or owner.uid != meta.uid):
+        whose = f"PVC {key_of(claim)} was not created for pod {key_of(pod)}"
+        raise ClaimRefusal(f"{whose} (pod is not owner)")
     return claim
 
 
@@ -121,34 +126,39 @@ def _bound_and_waiting(snapshot: Snapshot, claims: Claims) -> tuple[Claims, Clai
     """Bound claims, and those that wait for a consumer. Raises ClaimRefusal for others."""
     bound, waiting = [], []
     for claim in claims:
-        if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
+        volume, annotations = claim.spec.volume_name, claim.metadata.annotations or {}
+        if volume and "pv.kubernetes.io/bind-completed" in annotations:
             bound.append(claim)
             continue
         storage_class = snapshot.storage_classes.get(class_of_claim(claim))
-        waits = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
-        if not waits or claim.spec.volume_name:
+        mode = storage_class.volume_binding_mode if storage_class else None
+        if volume or mode != "WaitForFirstConsumer":
             raise ClaimRefusal("pod has unbound immediate PersistentVolumeClaims")
         waiting.append(claim)
     return bound, waiting
 
 
 def wrong_zones(snapshot: Snapshot, claims: Claims) -> Mask:
-    """Nodes in a zone or region that a volume's labels do not name; nodes without any zone pass.
+    """Nodes in a zone or region that a volume's labels do not name.
 
-    The claims are those that the pod names: VolumeZone skips those made for it. Raises
-    ClaimRefusal if a volume is missing.
+    The pod names the claims: VolumeZone skips those made for it. Raises ClaimRefusal if a
+    volume is missing.
     """
     nodes = snapshot.nodes
     zoned, conflict = np.full(nodes.rows, False), np.full(nodes.rows, False)
     for key in _ZONE_LABELS:
         zoned |= nodes.label(key) >= 0
-    for name in (claim.spec.volume_name for claim in claims if claim.spec.volume_name):
+    for claim in claims:
+        name = claim.spec.volume_name
+        if not name:
+            continue
         volume = snapshot.volumes.get(name)
         if volume is None:
             raise ClaimRefusal(f'persistentvolume "{name}" not found')
         for key in _ZONE_LABELS:
-            zones = [zone.strip() for zone in (volume.metadata.labels or {}).get(key, "").split("__")]
-            if all(zones):  # Kubernetes ignores the label if a part of it is empty
+            label = (volume.metadata.labels or {}).get(key, "")
+            zones = [zone.strip() for zone in label.split("__")]
+            if all(zones):  # Kubernetes ignores a label with an empty part
                 conflict |= ~_in_zones(nodes, key, zones)
     conflict &= zoned
     return conflict
@@ -163,22 +173,31 @@ def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
 
 
 def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
-    """ReadWriteOncePod: a counter, alike on all nodes, of claims in use; only users free them."""
-    exclusive = {key_of(claim) for claim in claims if "ReadWriteOncePod" in (claim.spec.access_modes or ())}
+    """ReadWriteOncePod: a counter, alike on all nodes, of claims in use."""
+    exclusive = set()
+    for claim in claims:
+        if "ReadWriteOncePod" in (claim.spec.access_modes or ()):
+            exclusive.add(key_of(claim))
     if not exclusive:
         return []
     pods, count = live.snapshot.pods, live.snapshot.nodes.rows
     claim_set, uses = pods.claim_set, np.zeros(len(pods.claims), np.int64)
-    used = {id_: claims_there.named & exclusive for id_, claims_there in pods.claims.used()}
-    for id_, some in used.items():
-        uses[id_] = len(some)
+    used = {}
+    for id_, claims_there in pods.claims.used():
+        used[id_] = claims_there.named & exclusive
+        uses[id_] = len(used[id_])
     rows, _ = live.those(claim_set, uses > 0)
     taken = set[str]().union(*(used[id_] for id_ in claim_set[rows].tolist()))
-    # If none is taken kube-scheduler skips the plugin, also for nominated pods; a gang's own members are still in
-    # each other's way, so the counter stands.
-    base, most = np.full(count, len(taken)), np.full(count, 0 if taken else UNBOUNDED)
-    counter = Counter("claims", base, most, lambda rows, _nodes: uses[claim_set[rows]], "claims")
-    counter.reach = ("", np.full(count, 0))
+    # If none is taken kube-scheduler skips the plugin, also for nominated pods.
+    # The counter stands: a gang's members are in each other's way.
+    counter = Counter(
+        stage="claims",
+        base=np.full(count, len(taken)),
+        limit=np.full(count, 0 if taken else UNBOUNDED),
+        share=lambda rows, _nodes: uses[claim_set[rows]],
+        name="claims",
+        reach=("", np.full(count, 0)),
+    )
     return [counter]
 
 
@@ -223,11 +242,15 @@ def _suiting(snapshot: Snapshot, claim: PersistentVolumeClaim) -> list[Offer]:
 
 
 def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
-    """The volumes of the claim's kind that hold as much as it asks for."""
+    """The volumes of the claim's kind that hold what it asks for."""
     size, spec = requested(claim), claim.spec
     kind = (spec.volume_mode, spec.volume_attributes_class_name or "")
-    large = (offer for offer in offers if offer.capacity >= size)
-    return [offer for offer in large if (offer.volume_mode, offer.attributes_class) == kind]
+    large = []
+    for offer in offers:
+        its_kind = (offer.volume_mode, offer.attributes_class)
+        if offer.capacity >= size and its_kind == kind:
+            large.append(offer)
+    return large
 
 
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
@@ -254,24 +277,25 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
     groups: dict[bytes, dict[str, Offer]] = {}
     for offer in chain(*suiting):
         groups.setdefault(offer.reach_key, {})[offer.name] = offer
-    within = [list(some.values()) for some in groups.values()]
+    within = [[*some.values()] for some in groups.values()]
 
     @cache
     def satisfied(reachable: bytes, may_provision: bytes) -> bool:
         rows = np.flatnonzero(np.frombuffer(reachable, np.bool_)).tolist()
         here = chain(*(within[row] for row in rows))
-        left = [offer.name for offer in sorted(here, key=lambda offer: (offer.capacity, offer.name))]
+        left = [name for _, name in sorted((offer.capacity, offer.name) for offer in here)]
         for mine, provisioned in zip(suits, may_provision, strict=True):
-            chosen = next((name for name in left if name in mine), None)
-            if chosen is not None:
-                left.remove(chosen)
+            smallest = next((name for name in left if name in mine), None)
+            if smallest is not None:
+                left.remove(smallest)
             elif not provisioned:
                 return False
         return True
 
     reach = np.stack([affinity_mask(nodes, some[0].reach, fields=False) for some in within], axis=1)
     provision = np.stack(provisionable, axis=1)
-    answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in zip(reach, provision, strict=True)]
+    pairs = zip(reach, provision, strict=True)
+    answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in pairs]
     return np.array(answers, np.bool_)
 
 
@@ -283,10 +307,10 @@ def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
         return np.full(nodes.rows, False)
     terms = []
     for term in storage_class.allowed_topologies or ():
-        rows = [
-            Requirement(key=str(row.get("key", "")), operator="In", values=[*map(str, row.get("values") or ())])
-            for row in term.get("matchLabelExpressions") or ()
-        ]
+        rows = []
+        for row in term.get("matchLabelExpressions") or ():
+            values = [*map(str, row.get("values") or ())]
+            rows.append(Requirement(str(row.get("key", "")), "In", values))
         terms.append(NodeSelectorTerm(match_expressions=rows))
     mask = affinity_mask(nodes, NodeSelector(node_selector_terms=terms) if terms else None)
     selected = (claim.metadata.annotations or {}).get(_SELECTED_NODE)
