@@ -45,7 +45,7 @@ def pages(
 
 
 def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """The queue as `/debug/queue` shows it: what is tried next comes first."""
+    """The queue, as `/debug/queue`: what is tried next comes first."""
     now, entries = reconciler.clock.monotonic(), reconciler.queue.entries.values()
     return [
         {
@@ -62,7 +62,7 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
 
 
 def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """The plans under way as `/debug/plans` shows them, the oldest first: a row for each preemptor."""
+    """The plans under way, as `/debug/plans`: a row for each preemptor, the oldest first."""
     now, plans = reconciler.clock.monotonic(), reconciler.plan_manager.index.by_id.values()
     return [
         {
@@ -70,7 +70,7 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             "ageSeconds": round(now - plan.started, 3),
             "reserved": member.reserved,
             "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
-            "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
+            "asked": sorted(row.key for row in plan.record.victims if row.uid in plan.gone),
             **msgspec.to_builtins(plan.written_on(member)),
             "step": plan.step,
         }

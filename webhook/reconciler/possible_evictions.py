@@ -41,13 +41,13 @@ class PossibleEviction:
 
 
 def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float) -> list[PossibleEviction]:
-    """All there is to say of the pod `namespace/name`; empty for one on no node. `now` is as `since`."""
+    """All there is to say of the pod (key); empty for one on no node. `now` is as `since`."""
     namespace, _, name = key.rpartition("/")
     snapshot, pods = state.snapshot, state.snapshot.pods
     row = pods.find(namespace, name)
     if row is None or pods.node[row] < 0:
         return []
-    # 1. By whom the pods of each higher class preempt: the webhook moves those of a twin to that.
+    # 1. By whom each higher class preempts: the webhook moves the pods of a twin to that.
     classes: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for class_ in sorted(snapshot.classes.values(), key=attrgetter("value", "metadata.name")):
         name, value = class_.metadata.name, class_.value
@@ -71,7 +71,7 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
 def _by_policy(
     state: State, policy: PreemptionPolicy, row: int, classes: list[tuple[str, int]], now: float
 ) -> PossibleEviction:
-    """What a policy may do for these classes: by its pairs, then by the rules about the pod."""
+    """What a policy may do for these classes: by its pairs, then by its rules."""
     snapshot, rules, conditions = state.snapshot, compile_rules(policy), list[str]()
     if not classes:
         text = f"the policy manages no class above its priority {snapshot.pods.priority[row]}"
@@ -93,7 +93,7 @@ def _by_policy(
 
 
 def _ruled(state: State, rules: Rules, row: int, class_: tuple[str, int], now: float) -> tuple[float | None, str, str]:
-    """From when, by which rule, and by what text preemptors of the class may evict the pod.
+    """From when, by which rule and text preemptors of the class may evict the pod.
 
     The time is None for never.
     """
@@ -101,7 +101,7 @@ def _ruled(state: State, rules: Rules, row: int, class_: tuple[str, int], now: f
     schedule = rules.policy.schedule if rules.policy else None
     incoming = compile_pod(Pod(spec=PodSpec(priority=priority, priority_class_name=name)))
     for _ in range(_STEPS):
-        # 1. The protection window of the pod ends, if its schedule does not end before.
+        # 1. The pod's protection window ends, if its schedule does not end before.
         verdicts = potential_victims(state.snapshot, incoming, rules, since)
         ends = protection_ends(state.snapshot, rules, since, priority)
         if verdicts.code[row] == Exclusion.PROTECTED and ends is not None:

@@ -84,23 +84,23 @@ class Preempting:
         self._extender_client = extender_client
         self._reporter = reporter
         self._wanting_company: dict[str, None] = {}
-        """Preemptors with pod affinity: a pod that comes to a node may help them."""
+        """Preemptors with pod affinity: a pod that comes to a node may help."""
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
-        """The state has taken in a change of another kind than pods; as `pod_changed`."""
+        """As `pod_changed`, for a change of another kind."""
         helps = _HINTS.get(kind, relevant_difference)
         return helps(change.old, change.new) and self._queue.wake(self._clock.monotonic())
 
     def pod_changed(self, change: Change[Pod]) -> bool:
-        """The state has taken in a pod's change; returns whether another turn is needed."""
+        """The state took in a pod's change; whether another turn is needed."""
         key, old, new = change.key, change.old, change.new
         queue, now = self._queue, self._clock.monotonic()
-        # 1. Room helps others, and so does a pod in front of them that waits no more.
+        # 1. Room helps others, and so does a pod in front that waits no more.
         work = frees_room(old, new) and queue.wake(now)
         waits = new and not new.spec.node_name and not new.metadata.deletion_timestamp
         if queue.behind and old and not old.spec.node_name and not waits:
             work |= queue.wake(now, queue.behind)
-        # 2. It is tried again if it asks for something else, others if it is company.
+        # 2. It is tried again if it asks for something else, others for company.
         if old and new and _asked_by_pods(old) != _asked_by_pods(new):
             work |= queue.wake(now, (key,))
         if self._wanting_company and makes_company(old, new):
@@ -182,13 +182,13 @@ class Preempting:
     def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, because: Member | None) -> None:
         """A plan is over for these members: who is not bound is tried again.
 
-        A node that kube-scheduler did not take in time, or whose room others took, is left out.
+        A node that kube-scheduler did not take, or whose room others took, is left out.
         """
         queue, now, evicted = self._queue, self._clock.monotonic(), bool(plan.gone)
-        shunned = ending is Ending.TIMED_OUT and all(
-            (pod := self._state.pod_of(member.key, member.uid)) and self._evaluator.fits_on(pod, member.node)
-            for member in members
-        )
+        shunned = ending is Ending.TIMED_OUT
+        for member in members if shunned else ():
+            pod = self._state.pod_of(member.key, member.uid)
+            shunned = shunned and bool(pod and self._evaluator.fits_on(pod, member.node))
         for member in members:
             if ending in ENDS_PREEMPTOR:
                 queue.remove(member.key)
@@ -203,13 +203,13 @@ class Preempting:
             queue.plan_ended(entry, now, in_vain=in_vain, at_once=at_once, reason=reason, lost=lost)
 
     def _queued(self, keys: Iterable[str]) -> tuple[list[QueuedPreemptor], int]:
-        """Those of these pods in the queue, and how many plans evicted for one in vain."""
+        """Those in the queue, and how many plans evicted for one in vain."""
         entries = self._queue.entries
         queued = [entries[key] for key in keys if key in entries]
         return queued, max((entry.attempts for entry in queued), default=0)
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
-        """What to do for a preemptor; if nothing helps one of its shape, nothing helps this one."""
+        """What to do for a preemptor; if nothing helps one of its shape, nothing helps it."""
         members = Members((pod,))
         shape: Key = ()
         if is_gang(self._state.snapshot, pod):
@@ -221,7 +221,7 @@ class Preempting:
             names = [tuple(map(key_of, pods)) for pods in (members.ready, members.gated)]
             shape = policy.name, members.key, *names, members.secured
         elif not (pod.status.nominated_node_name or policy.extenders):
-            # What holds for it holds for others like it, if nothing was learned about it
+            # What holds for it holds for others like it, if nothing was learned
             evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
             learned = entry.attempts or entry.nodes.left_out(now) or evictors
             alike = self._state.index.shape(entry.key)
@@ -266,7 +266,7 @@ class Preempting:
                 # Where only rehearsed plans make the room kube-scheduler will bind nothing.
                 plans = self._manager.index.by_id.values()
                 emptied = [plan for plan in plans if math.isinf(plan.emptied)]
-                if {member.node for plan in emptied for member in plan.unplaced}.issuperset(nodes):
+                if {row.node for plan in emptied for row in plan.unplaced}.issuperset(nodes):
                     return Waits(nodes[0], 0)
             case Reserves():
                 return replace(outcome, left_out=outcome.left_out | left_out.keys())
@@ -291,12 +291,12 @@ class Preempting:
                 ready.append(member)
         # Plans that lack a member will find that, and end.
         secured = () if self._context.too_few(pod) else plans
-        nodes = tuple(member.node for _, member in secured)
-        return Members(tuple(ready), key, tuple(gated), nodes)
+        nodes = (row.node for _, row in secured)
+        return Members(tuple(ready), key, tuple(gated), tuple(nodes))
 
 
 def frees_room(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod's change leaves more room, or more pods that may be asked to leave."""
+    """Whether a pod's change leaves more room, or more pods that may go."""
     if old is None:
         return False
     nominated = old.status.nominated_node_name
@@ -311,17 +311,17 @@ def frees_room(old: Pod | None, new: Pod | None) -> bool:
 
 
 def makes_company(old: Pod | None, new: Pod | None) -> bool:
-    """Whether a pod came to a node, which helps only preemptors with pod affinity."""
+    """Whether a pod came to a node, which helps those with pod affinity."""
     return bool(new and new.spec.node_name and not (old and old.spec.node_name))
 
 
 def node_helps(old: Node | None, new: Node | None) -> bool:
-    """Whether a node came, or changed in what filters look at: not by a heartbeat."""
+    """Whether a node came, or changed in what filters read: not by a heartbeat."""
     return new is not None and (old is None or _read_of_nodes(old) != _read_of_nodes(new))
 
 
 def budget_helps(old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
-    """Whether a budget is gone, covers others, was counted again, or has more disruptions left."""
+    """Whether a budget is gone, covers others, was counted, or has more disruptions."""
     if new is None or old is None:
         return new is None
     more = new.status.disruptions_allowed > old.status.disruptions_allowed
@@ -340,7 +340,7 @@ def claim_helps(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
 
 
 def relevant_difference(old: Any, new: Any) -> bool:
-    """Whether an object of a minor kind (class, namespace, volume) differs in what is read of it."""
+    """Whether what is read of a minor object (class, namespace, volume) differs."""
     if old is None or new is None or _read_of_all(old) != _read_of_all(new):
         return True
     return bool(replace(old, metadata=new.metadata) != new)

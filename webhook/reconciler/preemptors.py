@@ -36,15 +36,15 @@ class PolicySet:
         self.use(policies)
 
     def use(self, policies: Policies) -> None:
-        """Take these policies into use. Raises ClusterError, and changes nothing, if one is wrong."""
+        """Take these into use. Raises ClusterError, and changes nothing, if one is wrong."""
         self.rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
         """The compiled rules of each PreemptionPolicy, by its name."""
         self.policies = policies
         self.managed = ManagedClasses(policies.preemption).managed
-        """By PriorityClass the policy that manages its pods, and their twin class."""
+        """By PriorityClass its policy and its twin class."""
 
     def policy_to_act_by(self, pod: Pod) -> PreemptionPolicy | None:
-        """The policy to preempt by for a pod; None if the reconciler leaves it alone."""
+        """The policy to preempt by for a pod; None if it is left alone."""
         policy = self.policy_of(pod)
         return None if ineligible_reason(pod, policy) else policy
 
@@ -64,7 +64,7 @@ def is_marked(pod: Pod) -> bool:
 
 
 def policy_for(pod: Pod | None, policy_set: PolicySet) -> PreemptionPolicy | None:
-    """The policy by which a plan for the pod goes on; None if nobody may preempt for it."""
+    """The policy by which a plan for the pod goes on; None if none may."""
     policy = policy_set.policy_of(pod) if pod and is_marked(pod) else None
     if not pod or not policy or pod.spec.preemption_policy != "Never":
         return None
@@ -80,7 +80,7 @@ def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
 def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     """Why the reconciler leaves this pod alone; empty if it is a preemptor to act for.
 
-    `policy` manages the pod's class, None if none does. Its delay is a matter of when, not of whether.
+    `policy` manages the pod's class, None if none does. Its delay says when, not whether.
     """
     spec, phase = pod.spec, pod.status.phase
     if not is_marked(pod):
@@ -112,9 +112,9 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
 
 
 def lacks_post_filter(pod: Pod) -> bool:
-    """Whether the scheduler's profile runs no PostFilter plugin, by what it last said of the pod.
+    """Whether the scheduler's profile has no PostFilter plugin, by its last word on the pod.
 
-    kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
+    kube-scheduler appends what PostFilter found ("preemption: …") to that message.
     """
     said = scheduler_refusal(pod)
     if said is None or said.reason != "Unschedulable":
@@ -123,7 +123,7 @@ def lacks_post_filter(pod: Pod) -> bool:
 
 
 def unschedulable_since(pod: Pod) -> float | None:
-    """Since when the scheduler finds no node, or the kubelet no room to grow, in seconds since the epoch."""
+    """Since when it has no node, or no room to grow, in seconds since the epoch."""
     said = scheduler_refusal(pod)
     if is_deferred(pod):
         said = next(row for row in pod.status.conditions or () if row.type == RESIZE_PENDING)
@@ -147,9 +147,9 @@ class SchedulerActivity:
 
     def __init__(self) -> None:
         self._seen: Newest[str, tuple[float, float]] = Newest(_SCHEDULERS)
-        """By scheduler the first and the last sign of its last stretch of work."""
+        """By scheduler the first and last sign of its last stretch of work."""
         self._refused: dict[str, float] = {}
-        """By waiting pod, `namespace/name`, when its scheduler last said something new of it."""
+        """By waiting pod (key) when its scheduler last said something new of it."""
         self._fits_since: dict[str, float] = {}
         """By waiting pod since when it fits somewhere."""
 
@@ -172,7 +172,7 @@ class SchedulerActivity:
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
         """From when on the pod's scheduler had the chance to bind it, infinite if unknown.
 
-        It had it if it said something new of the pod `since` then, or was at work for half of the `seconds`.
+        It said something new of the pod `since` then, or was at work for half of the `seconds`.
         """
         if self._refused.get(key_of(pod), -math.inf) >= since:
             return since
@@ -181,7 +181,7 @@ class SchedulerActivity:
         return begin if last - begin >= seconds / 2 else math.inf
 
     def overdue(self, pod: Pod, *, fits: bool, now: float) -> bool:
-        """Whether the scheduler had its chance, and leaves a pod pending that fits."""
+        """Whether the scheduler had its chance and leaves a fitting pod pending."""
         if not fits:
             self._fits_since.pop(key_of(pod), None)
             return False

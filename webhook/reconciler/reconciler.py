@@ -103,9 +103,9 @@ class Reconciler:
         keeping = asyncio.create_task(self.store.keep())
         self.leading, self._began = True, self.clock.monotonic()
         try:
-            # 1. Earlier evictions count for the rates, whoever asked, and what they taught holds.
+            # 1. Earlier evictions count, whoever asked, and what they taught holds.
             recall_evictions(self.evaluator, self.policy_set, record)
-            # 2. Every preemptor comes to the queue, and every plan on a pod is found.
+            # 2. Every preemptor comes to the queue, every plan on a pod is found.
             self.look_at_all()
             # 3. From now on changes of the cluster say what there is to do.
             await self.work()
@@ -116,7 +116,7 @@ class Reconciler:
             await self.stop()
 
     def use(self, policies: Policies) -> None:
-        """Take other policies into use: every pod is looked at again. Raises ClusterError for a wrong one."""
+        """Take these into use: pods are looked at again. Raises ClusterError for a wrong one."""
         self.policy_set.use(policies)
         self.evaluator.log.remember(policy.limits for policy in policies.preemption)
         self.state.keep(self.policy_set.annotations())
@@ -131,7 +131,7 @@ class Reconciler:
         self._unseen |= dict.fromkeys(self.state.pods.items())
 
     def _look_at(self, key: str) -> None:
-        """A preemptor comes to the queue; a plan of an earlier leader on it goes on, or is taken off."""
+        """A preemptor comes to the queue; an earlier leader's plan on it goes on, or off."""
         manager, pod = self.plan_manager, self.state.pods.get(key)
         if pod is None:
             return
@@ -152,7 +152,7 @@ class Reconciler:
                 self.queue.hold((entry,), attempts=plan.record.attempt - 1)
 
     async def stop(self) -> None:
-        """End every plan and task without writing; forget what a later term reads off the pods."""
+        """End every plan and task without writing; forget what pods tell a later term."""
         for plan in list(self.plan_manager.index.by_id.values()):
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
@@ -179,7 +179,7 @@ class Reconciler:
             # What a list shows of a pod may have been said long before.
             if new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
-            # 1. It may end the pod's plan, as a binding does, or leave it without a nomination.
+            # 1. It may end the pod's plan, as a binding does, or clear the nomination.
             plan = self.plans.get(key)
             member = plan.members[key] if plan else None
             reserved = member is not None and member.reserved
@@ -208,7 +208,7 @@ class Reconciler:
         while True:
             await self.state.wait_until_whole()
             self.turn()
-            # Wait for news, or until something is due; others have their turn in any case.
+            # Wait for news, or until something is due; others have their turn first.
             await asyncio.sleep(0)
             now = self.clock.monotonic()
             dues = [now + _LONGEST_SLEEP, self.queue.next_due()]
@@ -224,7 +224,7 @@ class Reconciler:
         end = clock.stopwatch() + _TURN
         # 1. Take in what tasks have told.
         self._take_news()
-        # 2. Take over what earlier leaders left. Nothing is decided before all of it counts.
+        # 2. Take over what earlier leaders left, before anything is decided.
         while self._unseen:
             key, _ = self._unseen.popitem()
             with _safely("%s could not be taken up", key):
@@ -259,7 +259,7 @@ class Reconciler:
             self._news.put_nowait(None)
 
     def _take_news(self, *news: News | None) -> bool:
-        """Follow up all news, these first; returns whether there is any."""
+        """Follow up all news, these first; whether there is any."""
         while not self._news.empty():
             news = *news, self._news.get_nowait()
         for piece in news:
@@ -281,7 +281,7 @@ class Reconciler:
     # The way of a plan.
 
     def _look(self, plan: Plan) -> None:
-        """Do what is next for a plan: nothing while a task acts for it, unless its time is over."""
+        """Do what is next for a plan: while a task acts for it only its end."""
         began = self.clock.stopwatch()
         step = self.plan_manager.look(plan)
         if isinstance(step, End):
@@ -296,12 +296,11 @@ class Reconciler:
                     self.reporter.evicted(plan, preemptor)
         elif not plan.busy:
             plan.busy, plan.wake = True, math.inf
-            took = self.clock.stopwatch() - began
-            self.reporter.metrics.recheck_seconds.observe(took)
+            self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)
             self.executor.start(self.executor.perform(plan, step))
 
     def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
-        """End a plan, maybe `because` of one member, or have that leave it: tell, and decide again."""
+        """End a plan, maybe `because` of a member, or have that leave it; then decide again."""
         if not (members := self.plan_manager.end(plan, ending, because)):
             return
         if plan.ended is None:

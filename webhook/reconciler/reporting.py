@@ -43,7 +43,6 @@ class Line:
 
     DECISION = "decision"
     PLAN_ENDED = "plan ended"
-    MEMBER_LEFT = "member left"
     BUDGET_REFUSED = "budget refused"
 
 
@@ -67,7 +66,6 @@ _WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _PLAN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _MOST_VALUES = 50
 """Values of a label; further ones are counted together."""
-OTHER = "other"
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
 _TEXTS = {
     "preemption_attempts": "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited",
@@ -165,10 +163,10 @@ class Reporter:
     def evaluated(
         self, pod: Pod, outcome: Outcome, plan: Plan | None, *, told: str, seconds: float, wall: float
     ) -> None:
-        """A preemptor was evaluated, in so many seconds; `wall` is now in seconds since the epoch.
+        """A preemptor was evaluated in so many seconds; `wall` is now (since the epoch).
 
-        Members of a plan, also a rehearsed one, get to know the decision. Why a preemptor waits
-        is told once; `told` is the last reason.
+        Members of a plan, also a rehearsed one, get to know the decision. Why a preemptor
+        waits is told once; `told` is the last reason.
         """
         key = key_of(pod)
         self.metrics.attempts.labels(outcome.result).inc(len(plan.members) if plan else 1)
@@ -230,7 +228,7 @@ class Reporter:
             if len(known) < _MOST_VALUES:
                 known.add(value)
             if value not in known:
-                labels[label] = OTHER
+                labels[label] = "other"
         self.metrics.evictions.labels(policy=name, **labels).inc()
         if source := group_of(pod).source:
             self.metrics.group_evictions.labels(source).inc()
@@ -244,12 +242,14 @@ class Reporter:
             self._owners.event(meta, "PodPreempted", _ACTION, told)
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
-        """The preemptor, `namespace/name`; empty if the policy keeps it from the victim's namespace."""
+        """The preemptor (key); empty if the policy keeps it from the victim's namespace."""
         key = plan.member_for(victim).key
-        policies = self._policy_set.policies.preemption if self._policy_set else ()
-        naming = {policy.name: policy.name_preemptor for policy in policies}
-        always = naming.get(plan.record.policy) is PreemptorNaming.ALWAYS
-        return key if always or key.startswith(f"{victim.metadata.namespace}/") else ""
+        if key.startswith(f"{victim.metadata.namespace}/"):
+            return key
+        for policy in self._policy_set.policies.preemption if self._policy_set else ():
+            if policy.name == plan.record.policy:
+                return key if policy.name_preemptor is PreemptorNaming.ALWAYS else ""
+        return ""
 
     def _whom(self, plan: Plan, victim: Pod) -> str:
         """For whom a victim goes, and with which pods."""
@@ -266,7 +266,7 @@ class Reporter:
         self._event(pod, "PreemptionNotice", note, urgent=True)
 
     def victim_left(self, plan: Plan, pod: Pod) -> None:
-        """A victim left by itself after it was told, which counts as an eviction."""
+        """A victim left by itself after it was told: it counts as an eviction."""
         self.metrics.notices.labels("left").inc()
         self._tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
 
@@ -284,19 +284,20 @@ class Reporter:
         self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
-        """All victims of a plan have been asked; the pod is one of its preemptors."""
+        """All victims of a plan have been asked; the pod is a preemptor of it."""
         node = plan.members[key_of(pod)].node
         victims = [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
             note = f"Node {node} is reserved: the pod fits there once pods that are already leaving are gone"
             self._event(pod, "NodeReserved", note)
             return
-        names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
+        names = ", ".join(f"{row.key} (uid {row.uid})" for row in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
         more += plan.with_all_of(plan.gone)
-        note = f"Pod can be placed by evicting some other pods, nominated node: {node}, victims: {names}{more}"
+        by = "by evicting some other pods"
+        note = f"Pod can be placed {by}, nominated node: {node}, victims: {names}{more}"
         if plan.record.resize:
-            note = f"Pod can be resized in place by evicting some other pods of node {node}: {names}{more}"
+            note = f"Pod can be resized in place {by} of node {node}: {names}{more}"
         if plan.left_out:
             left_out = ", ".join(sorted(plan.left_out)[:_SHOWN])
             note += f"; left out, since the scheduler did not take them: {left_out}"
@@ -304,10 +305,10 @@ class Reporter:
 
     def left(self, plan: Plan, member: Member, ending: Ending) -> None:
         """A plan goes on without this member."""
-        self._tell(Line.MEMBER_LEFT, plan=plan.id, preemptor=member.key, ending=ending.value)
+        self._tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
 
     def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
-        """A plan is over, `seconds` after it was made; `pod` is a preemptor that lost its room."""
+        """A plan is over after so many `seconds`; `pod` is a preemptor that lost its room."""
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
@@ -323,7 +324,7 @@ class Reporter:
             self._event(pod, DEVICES_TAKEN, told, distinct=True)
 
     def nomination_cleared(self, pod: Pod) -> None:
-        """A scheduler cleared a nomination though nobody took the room; said once for each."""
+        """A scheduler cleared a nomination though nobody took the room; said once."""
         scheduler = pod.spec.scheduler_name
         self.metrics.nominations_cleared.labels(scheduler).inc()
         if scheduler in self._clearing:
@@ -333,7 +334,7 @@ class Reporter:
         self._tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
 
     def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
-        """Say on a pod why nobody makes room for it: if that is new, and now and then again."""
+        """Say on a pod why nobody makes room for it, if that is new or long ago."""
         uid, text = pod.metadata.uid, outcome.text
         before, at = self._waits.get(uid, ("", -math.inf))
         if wall - at < (_WAITS_ON if before == text else _WAITS_AGAIN):

@@ -123,7 +123,7 @@ class ReconcilerService:
         self.policies_since = self.clock.wall()
 
     async def run(self) -> None:
-        """Run until cancelled: a failure of the caches or of leadership does not end the other."""
+        """Run until cancelled: caches and leadership fail each on their own."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.keep("caches", self.state.run))
@@ -135,7 +135,7 @@ class ReconcilerService:
             await self._recorder.close()
 
     def evictions(self) -> EvictionRecord:
-        """What is known of evictions; a process that does not write them reads them for the next call."""
+        """What is known of evictions; who does not write them reads them for the next call."""
         if self.reconciler.leading and not self.options.dry_run:
             now = Now(self.clock.monotonic(), self.clock.wall())
             return record_of(self.reconciler.evaluator.log, now)
@@ -151,14 +151,15 @@ class ReconcilerService:
         return "" if self._elector.holder == self.identity else self._elector.holder
 
     def way_to(self, leader: str, port: int) -> tuple[str, str]:
-        """What to tell who asked a replica that does not lead, and the command that reaches the leader.
+        """What to tell who asked a follower, and the command that reaches the leader.
 
-        `leader` is as from `led_elsewhere`: it begins with the pod's name, or is empty as the command then.
+        `leader` is as from `led_elsewhere`; without one the command is empty, too.
         """
         namespace, name = self.options.lease_namespace, self.options.lease_name
         if not leader:
             return f"nobody leads just now: the lease {namespace}/{name} is not held", ""
-        command = f"kubectl -n {namespace} port-forward pod/{leader.partition('_')[0]} {port}"
+        pod = leader.partition("_")[0]
+        command = f"kubectl -n {namespace} port-forward pod/{pod} {port}"
         return "this replica does not lead; ask the one that does", command
 
     async def _contend(self) -> None:

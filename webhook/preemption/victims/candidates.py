@@ -84,12 +84,12 @@ class Candidates(NamedTuple):
         snapshot: Snapshot,
         nodes: Rows,
         pods: Rows,
-        violating: Mask,
+        violating: Mask | None = None,
         *,
         units: Units | None = None,
         of: Rows | None = None,
     ) -> Candidates:
-        """The candidates of these victims, node by node: nodes, rows, who is beyond a budget.
+        """The candidates of these victims, node by node: nodes, rows, who is beyond a budget, if any.
 
         If a node is several candidates `of` tells them apart, by a number for each victim. With `units`
         the victims' groups go with them, whatever node the other members are on.
@@ -97,6 +97,7 @@ class Candidates(NamedTuple):
         starts = np.flatnonzero(np.diff(nodes if of is None else of, prepend=-1))
         none = np.zeros(len(pods), np.intp)
         sizes = np.diff(np.append(starts, len(pods)))
+        violating = none > 0 if violating is None else violating
         violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else none
         made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations, group=none)
         if units is None or not units.member_of[pods].any():
@@ -141,7 +142,7 @@ class Candidates(NamedTuple):
         of = np.repeat(np.arange(len(given)), [len(candidate.victims) for candidate in given])
         priority = snapshot.pods.priority[pods] if units is None else units.priority[pods]
         pods = pods[np.lexsort((snapshot.pods.start[pods], -priority, of))]
-        made = cls.on_nodes(snapshot, nodes[of], pods, np.zeros(len(pods), np.bool_), units=units, of=of)
+        made = cls.on_nodes(snapshot, nodes[of], pods, units=units, of=of)
         return made._replace(violations=np.array([candidate.pdb_violations for candidate in given], np.int64))
 
     def only(self, chosen: Mask) -> Candidates:

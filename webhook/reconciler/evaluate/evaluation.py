@@ -79,7 +79,7 @@ class Evaluation:
     promised: Promised = NOTHING_PROMISED
 
     def outcome(self) -> Outcome:
-        """Raises ClusterError for an unreadable member, ExtenderError for a failed extender."""
+        """Raises ClusterError for an unreadable member, ExtenderError for an extender."""
         clock, self._state = self.evaluator.clock, self.evaluator.state
         self._at = Now(clock.monotonic(), clock.wall())
         self._limits = LimitsNow(self.evaluator, self.policy, self.members.ready, self._at)
@@ -87,7 +87,7 @@ class Evaluation:
             return self._together()
         (pod,), limits = self.members.ready, self._limits
         ahead = PodsAhead(self.evaluator, (pod,), self._at, self.promised)
-        # 1. Decide without the pods that evicting would not remove, or must not now.
+        # 1. Decide without pods that evicting would not remove, or must not.
         free = unnominated(pod) if pod.status.nominated_node_name else pod
         wall, come = self._at.wall, ahead.groups or self.promised.held
         decided = partial(decide, self._state.snapshot, free, self.rules, wall, self.extenders)
@@ -112,7 +112,7 @@ class Evaluation:
             outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
             outcome = self._on_best(chosen, decision, ahead)
-        # 5. If nothing helps, a plan may wait for slower pods, as long as it lasts.
+        # 5. If nothing helps, a plan may wait for slower pods while it lasts.
         if not isinstance(outcome, Unschedulable):
             return outcome
         outcome = replace(outcome, behind=bool(ahead.blocking))
@@ -149,7 +149,7 @@ class Evaluation:
     def _together(self) -> Outcome:
         """What to do for a gang (docs/semantics.md D12)."""
         state, members, limits = self._state, self.members, self._limits
-        # 1. The gang, at the lowest priority of group and members. None counts as nominated.
+        # 1. The gang, at the lowest priority of group and members; none is nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
         if self.policy.extenders:
@@ -158,9 +158,8 @@ class Evaluation:
             return Unschedulable(f"{members.key} has more than {MOST_MEMBERS} pods to be placed together")
         waiting = map(unnominated, (*members.ready, *members.gated))
         gang = form_gang(state.snapshot, waiting, members.secured)
-        lowest = min([gang.priority, *map(priority_of, members.ready)])
-        gang = gang._replace(priority=lowest)
-        # 2. Decide without the pods that evicting would not remove, or must not now.
+        gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
+        # 2. Decide without pods that evicting would not remove, or must not.
         decision = self._agreed(gang, limits.excluded | limits.last_resort)
         if isinstance(decision, Unschedulable) and limits.last_resort.any():
             decision = self._agreed(gang, limits.excluded)
@@ -184,7 +183,7 @@ class Evaluation:
     def _agreed(self, gang: Gang, exclusions: Mask) -> GangDecision | Fits | Unschedulable:
         """The decision without these pods to which nothing objects; else what does.
 
-        It is made a few times: rates may leave fewer victims, others take a node's room or devices.
+        It is made a few times: rates may leave fewer victims, others take room or devices.
         """
         limits, snapshot, objection = self._limits, self._state.snapshot, None
         # Pods that a plan has yet to ask may stay: this gang may end that plan
@@ -207,9 +206,8 @@ class Evaluation:
                 due = self._schedule_begins() or again
                 return objection or Unschedulable(decision.reason, again is not None, due)
             if not decision.victims and decided(exclusions=exclusions, left_out=avoided).fits:
-                nodes = {placement.node for placement in decision.placements}
-                return Fits(tuple(sorted(nodes)))
-            victims = snapshot.pod_rows([victim.key for victim in decision.victims])
+                return Fits(tuple(sorted({placement.node for placement in decision.placements})))
+            victims = snapshot.pod_rows([row.key for row in decision.victims])
             of_one = np.zeros_like(victims)  # as if all were on one node
             (code,) = limits.beyond_rates(1, of_one, victims)
             if code:
@@ -227,7 +225,7 @@ class Evaluation:
         return objection
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
-        """The first node that is not left to its members, and why; None without one."""
+        """The first node that is not left to its members, and why, if any."""
         snapshot, members = self._state.snapshot, defaultdict[str, list[Pod]](list)
         for pod, node in decision.placements:
             members[node].append(pod)
@@ -245,12 +243,12 @@ class Evaluation:
     ) -> Evicts | Waits | Unschedulable:
         """Evict the victims that do not leave anyway, within attempts.
 
-        If other plans are to ask all, only wait. Both have them as victims: the others may
+        If other plans are to ask all, only wait. Both have them as victims: others may
         never ask.
         """
         state, limits, planned = self._state, self._limits, self.promised.planned
         snapshot, pods = state.snapshot, state.snapshot.pods
-        rows = snapshot.pod_rows([victim.key for victim in victims])
+        rows = snapshot.pod_rows([row.key for row in victims])
         rows = rows[~pods.terminating[rows] | np.isin(rows, snapshot.pod_rows(planned))]
         unasked = set(map(pods.key, rows.tolist()))
         waits = unasked.issubset(planned)
@@ -260,10 +258,10 @@ class Evaluation:
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
         leaving = np.setdiff1d(limits.leaving, rows)
         there = np.isin(pods.node[leaving], snapshot.nodes.rows_of(nodes))
-        keys = [victim.key for victim in victims if victim.key in unasked]
+        keys = [row.key for row in victims if row.key in unasked]
         asked = tuple(filter(None, map(state.pods.get, keys)))
         evictors = sorted(limits.evictors.keys() & map(name_of, asked))
-        groups = {victim.key: victim.group for victim in victims if victim.group}
+        groups = {row.key: row.group for row in victims if row.group}
         last_resort = set(map(pods.key, rows[limits.last_resort[rows]].tolist()))
         decided = list[DecidedVictim]()
         for pod in asked:
@@ -291,7 +289,7 @@ class Evaluation:
         )
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
-        """Wait for the room that pods `leaving` make; None if none of it is left to the pod."""
+        """Wait for the room of pods `leaving`; None if none of it is left to the pod."""
         if not (nodes := decision.fits_without(leaving)):
             return None
         if pod.spec.node_name:
@@ -326,8 +324,7 @@ class Evaluation:
             for node in fits(snapshot, humble, without=leaving):
                 lost[node] = 0
         node = min(nodes, key=lambda node: (lost[node], node != nominated))
-        keys = map(pods.key, own[node].tolist())
-        victims = tuple(filter(None, map(self._state.pods.get, keys)))
+        victims = tuple(filter(None, map(self._state.pods.get, map(pods.key, own[node].tolist()))))
         gone = len(on_node(snapshot, leaving, node))
         return Waits(node, gone, victims, decision.groups_of(own[node]))
 
@@ -362,10 +359,12 @@ class Evaluation:
         ends = protection_ends(snapshot, self.rules, wall, own)
         ends = np.zeros(0) if ends is None else ends[(priority < own) & placed]
         protected = float(ends[ends > wall].min(initial=math.inf)) - wall
+        protected = now + max(protected, _PROTECTION_PAUSE)
+        refused = "the API server is asked again about pods that it would not remove"
         dues = [
             (left.again, f"{left.rates_used_up} leaves room again"),
-            (limits.asked_again, "the API server is asked again about pods that it would not remove"),
-            (now + max(protected, _PROTECTION_PAUSE), "the protection of a pod of lower priority ends"),
+            (limits.asked_again, refused),
+            (protected, "the protection of a pod of lower priority ends"),
         ]
         if NOT_NOW in rejections:
             dues.append((left.until, "the first eviction that counts leaves its window"))
@@ -380,7 +379,7 @@ class Evaluation:
         return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
 
     def _schedule_begins(self) -> float | None:
-        """When the schedule begins if it keeps everybody now, in monotonic seconds."""
+        """When the schedule that keeps everybody now begins, in monotonic seconds."""
         (now, wall), schedule = self._at, self.policy.schedule
         begins = schedule.begins(wall) if schedule and self.rules.outside(wall) else None
         return None if begins is None else now + begins - wall

@@ -53,12 +53,11 @@ class Evaluator:
 
     def owned(self, owners: Iterable[str]) -> Rows:
         """The rows of the pods of these owners on nodes."""
-        known = self.state.index.owned
-        keys = [key for owner in owners for key in known.get(owner, ())]
+        keys = [key for owner in owners for key in self.state.index.owned.get(owner, ())]
         return self.state.snapshot.pod_rows(keys)
 
     def room_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods whose room comes up by then: owners that put pods back take it."""
+        """Rows of pods whose room is free by then: owners that put pods back take it."""
         rows = self.leaving_within(seconds, at)
         _, owners, _ = self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
@@ -77,7 +76,7 @@ class Evaluator:
         return self.fits_on(pod, node, np.union1d(gone, later) if len(later) else gone)
 
     def fits_on(self, pod: Pod, node: str, without: Rows = NO_PODS) -> bool:
-        """Whether the pod fits without these: worked out once between two events."""
+        """Whether the pod fits without these, worked out once between events."""
         snapshot = self.state.snapshot
         question = snapshot.version, id(pod), node, without.tobytes()
         if question not in self._fits:
@@ -103,7 +102,7 @@ def on_node(snapshot: Snapshot, rows: Rows, node: str) -> Rows:
 def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints:
     """What a pod uses up: one pod, then its amount of each resource.
 
-    More pods than a node takes if no node has such a resource and no devices serve it.
+    More pods than a node takes if neither nodes nor devices have such a resource.
     """
     index = snapshot.nodes.resources
     need = np.zeros(1 + len(index), np.int64)
@@ -129,7 +128,7 @@ def free_without(candidates: Candidates) -> Ints:
 
 
 def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
-    """What these pods use on the candidates, each on one of `nodes`, as `needed_by` counts."""
+    """What these pods use on the candidates, each on its one of `nodes`."""
     snapshot, columns = candidates.snapshot, _columns_of(candidates)[nodes]
     rows, columns = rows[columns >= 0], columns[columns >= 0]
     total = np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64)
@@ -140,7 +139,7 @@ def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
 
 
 def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
-    """How often each candidate's node is among the names; they may be empty."""
+    """How often each candidate's node is among the names, which may be empty."""
     columns = _columns_of(candidates)[candidates.snapshot.nodes.rows_of(names)]
     return np.bincount(columns[columns >= 0], minlength=len(candidates.nodes))
 
@@ -171,7 +170,7 @@ def share_no_node(
 
 
 def _columns_of(candidates: Candidates) -> Rows:
-    """By node its column among the candidates, else -1, as for no node, the last entry."""
+    """By node its column among the candidates, else -1, as for no node (the last)."""
     columns = np.full(candidates.snapshot.nodes.rows + 1, -1, np.intp)
     columns[candidates.nodes] = np.arange(len(candidates.nodes))
     return columns

@@ -67,12 +67,12 @@ class ExtenderCache:
         self._said = said.get(self.name, {})
 
     def is_interested(self, preemptor: Pod) -> bool:
-        """Whether the preemptor asks for a resource that it manages; without any it sees all."""
+        """Whether the preemptor asks for a resource that it manages, if it names any."""
         managed = self._extender.managed_resources
         return not managed or not requests(preemptor).keys().isdisjoint(managed)
 
     def __call__(self, preemptor: Pod, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates that remain. Raises UnaskedError if unknown, and ExtenderError."""
+        """The candidates that remain. Raises UnaskedError and ExtenderError."""
         if isinstance(self._said, ExtenderError):
             raise self._said
         said = self._said
@@ -88,7 +88,7 @@ def url_of(extender: ExtenderConfig) -> str:
 
 
 def _offer_of(candidate: Candidate) -> _Offer:
-    return candidate.node, frozenset(victim.uid for victim in candidate.victims)
+    return candidate.node, frozenset(row.uid for row in candidate.victims)
 
 
 class ExtenderClient:
@@ -100,7 +100,7 @@ class ExtenderClient:
         self._session: aiohttp.ClientSession | None = None
 
     def ask(self, question: Question, said: Said) -> None:
-        """Put a question, one at a time for a preemptor; the answer comes to what is `said`."""
+        """Put a question, one at a time for a preemptor; its answer is added to `said`."""
         task = asyncio.get_running_loop().create_task(self._ask(question, said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -135,12 +135,12 @@ class ExtenderClient:
 
 
 async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candidate]:
-    """The candidates that remain. Raises ExtenderError for silence, refusal, nonsense."""
+    """The candidates that remain. Raises ExtenderError, also for silence and nonsense."""
     extender, url = question.extender, url_of(question.extender)
     victims: dict[str, Any] = {}
     offered = {candidate.node: candidate for candidate in question.candidates}
     for node, candidate in offered.items():
-        uids = [{"UID": victim.uid} for victim in candidate.victims]
+        uids = [{"UID": row.uid} for row in candidate.victims]
         victims[node] = {"Pods": uids, "NumPDBViolations": candidate.pdb_violations}
     arguments = {"Pod": question.preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
     post = partial(session.post, url, data=msgspec.json.encode(arguments), raise_for_status=True)
@@ -174,10 +174,10 @@ def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candid
         raise ValueError(f"node {node!r} is not one of the candidates")
     told = victims or {}
     uids = {_field(pod, "UID") for pod in _field(told, "Pods") or ()}
-    unknown = uids - {victim.uid for victim in candidate.victims}
+    unknown = uids - {row.uid for row in candidate.victims}
     if unknown:
         raise ValueError(f"no victim on node {node!r} has the uid {unknown.pop()!r}")
-    remaining = [victim for victim in candidate.victims if victim.uid in uids]
+    remaining = [row for row in candidate.victims if row.uid in uids]
     return Candidate(node, remaining, int(_field(told, "NumPDBViolations") or 0))
 
 

@@ -61,7 +61,7 @@ class LimitsNow:
         """When the first excluded pod may be asked again, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
         self.evictors = log.evictors(own, cycles.window, now)
-        """By evictor, a workload or bare pod, the way from it to the preemptor's own."""
+        """By evictor (workload or bare pod) the way from it to the preemptor's own."""
         stay = self.evictors if cycles.keep is CycleKeeper.EVICTOR else ()
         bare = snapshot.pod_rows([evictor.removeprefix(BARE) for evictor in stay])
         self._kept = np.append(bare, evaluator.owned(stay))
@@ -70,13 +70,12 @@ class LimitsNow:
         self.leaving = evaluator.room_within(soon, at)
         """Rows of pods that leave so soon that decisions count on them."""
         late = np.setdiff1d(snapshot.pods.leaving(), self.leaving, assume_unique=True)
-        kept = mask_of(state, np.append(self._kept, late))
-        self.excluded = evaluator.exclusions(now) | kept
+        self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
         """Which pods, by row, may not go now."""
         if self.left.again is not None:
             self._exclude_used_up(evaluator)
         self.evicted = None
-        """How often each pod's workload was evicted recently, if the policy counts."""
+        """How often each pod's workload was evicted recently, if that counts."""
         if (recent := policy.victims.cost.recent_evictions) is not None:
             self.evicted = np.zeros(snapshot.pods.rows, np.int64)
             for workload, count in log.counts(recent, now).items():
@@ -88,8 +87,7 @@ class LimitsNow:
         used_up, excluded = self.left.used_up, self.excluded
         pods, per_label = snapshot.pods, self.limits.per_label
         excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
-        full = snapshot.nodes.rows_of(used_up("perNode"))
-        excluded |= np.isin(pods.node[: pods.rows], full)
+        excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(used_up("perNode")))
         excluded |= bool(used_up("perCluster"))
         key = per_label.label if per_label else ""
         namespaces = frozenset(used_up("perNamespace"))
@@ -114,15 +112,14 @@ class LimitsNow:
     def decide(self, decided: Callable[..., Decision], in_front: CandidateFilter | None) -> Decision:
         """The decision of `decided` within rates and budgets, behind those `in_front`.
 
-        Nobody goes in place of pods that leave in time. If all candidates have too many
-        victims for a rate it is made again with as many pods of a node as the rates leave:
-        the cheapest, then those that give most of what is lacking. Fewer or more important
-        ones may do.
+        Nobody goes in place of pods that leave in time. If all candidates exceed a rate it
+        is made again with as many pods of a node as the rates leave: the cheapest, then
+        those that give most of what is lacking. Fewer or more important ones may do.
         """
         state, last = self._state, self.last_resort
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
-            """0 for candidates that may be selected, else what rejects them first."""
+            """0 for candidates that may be selected, else what rejects them."""
             codes = np.zeros(len(candidates.nodes), np.int8)
             if self.left.left:
                 codes = self.beyond_rates(len(codes), candidates.numbers, candidates.pods)
@@ -153,7 +150,7 @@ class LimitsNow:
     # The rates.
 
     def beyond_rates(self, count: int, candidate: Rows, victims: Rows) -> NDArray[np.int8]:
-        """0 for each of `count` candidates within the rates, else why it is rejected.
+        """0 for each of `count` candidates within the rates, else what rejects it.
 
         Victims, each of a `candidate`, count if they do not leave anyway.
         """
@@ -169,20 +166,20 @@ class LimitsNow:
         return codes
 
     def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
-        """The `excluded`, and those that the rates keep if the `chosen` go first."""
+        """The `excluded`, and those that rates keep if the `chosen` go first."""
         pods = self._state.snapshot.pods
         mask = mask_of(self._state, np.flatnonzero(excluded))  # a trial may have made rows since
         rows = np.flatnonzero(~mask & (pods.node[: pods.rows] >= 0))
-        preference = np.isin(rows, chosen).astype(np.float64)
-        mask[self.beyond(rows, preference, together=True)] = True
+        first = np.isin(rows, chosen).astype(np.float64)
+        mask[self.beyond(rows, first, together=True)] = True
         return mask
 
     def beyond(self, rows: Rows, preference: Floats, *, at_once: bool = False, together: bool = False) -> Rows:
-        """Of these pods those that stay if as many go of each node as the rates leave now.
+        """Of these pods those that stay if as many go of each node as the rates leave.
 
         The preferred go first. With `at_once` as many go as the rates ever allow. With
-        `together` they go of all nodes together, whatever `perCluster` says: others would
-        be no fewer.
+        `together` they go of all nodes, whatever `perCluster` says: others would be no
+        fewer.
         """
         pods = self._state.snapshot.pods
         rows = rows[np.argsort(-preference, kind="stable")]
@@ -198,7 +195,7 @@ class LimitsNow:
         return np.delete(rows, kept)
 
     def _counted(self, rows: Rows) -> Iterator[tuple[int, AnyRate, Rows, Ints]]:
-        """Each rate with its code, the group in which it counts each pod, or -1, and what that has left.
+        """Each rate, its code, the group (or -1) that it counts a pod in, and what is left.
 
         Pods of one owner and identity are alike.
         """
@@ -216,7 +213,7 @@ class LimitsNow:
             yield codes[field], rate, group[id_of], left[id_of]
 
     def _name(self, kind: str, id_: int) -> str | None:
-        """The name in which a rate of this kind counts such pods; None without one."""
+        """The name in which a rate of this kind counts such pods, if any."""
         pods = self._state.snapshot.pods
         if kind in ("node", "cluster"):
             return pods.nodes.names[id_] if kind == "node" else ""
@@ -238,8 +235,7 @@ def _places(of: Rows, group: Rows) -> Rows:
     order = np.argsort(both, kind="stable")
     firsts = np.flatnonzero(np.diff(both[order], prepend=-1))
     places = np.empty(len(both), np.intp)
-    sizes = np.diff(np.append(firsts, len(both)))
-    places[order] = np.arange(len(both)) - np.repeat(firsts, sizes)
+    places[order] = np.arange(len(both)) - np.repeat(firsts, np.diff(np.append(firsts, len(both))))
     return places
 
 
@@ -257,7 +253,7 @@ def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask)
 
 
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
-    """Which budget keeps one of these victims, if all are to go; empty if none does.
+    """Which budget keeps one of these victims if all are to go; empty if none does.
 
     The Eviction API counts every budget, however victims are chosen (docs/semantics.md D4).
     """
@@ -265,7 +261,7 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
     if not (evicts or policy.budgets is BudgetMode.STRICT) or not state.budgets.items():
         return ""
     snapshot, users = state.snapshot, defaultdict[str, set[str]](set)
-    rows = snapshot.pod_rows([victim.key for victim in victims])
+    rows = snapshot.pod_rows([row.key for row in victims])
     unguarded = rows[snapshot.budgets.unguarded(rows)].tolist() if evicts else ()
     for victim in victims:
         pod = state.pods.get(victim.key)

@@ -102,22 +102,20 @@ class PodsAhead:
     @cached_property
     def _own(self) -> list[tuple[PodInfo, Ints]]:
         """What each preemptor needs, the least important first."""
-        pods = map(compile_pod, self._pods)
-        return [(pod, needed_by(self._snapshot, pod)) for pod in pods]
+        return [(pod, needed_by(self._snapshot, pod)) for pod in map(compile_pod, self._pods)]
 
     def taken(self, victims: Rows) -> set[str]:
-        """The nodes of these pods that others take once all are gone, held room aside."""
+        """The nodes of these pods that others take once all are gone, without held room."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         victims = victims[np.argsort(pods.node[victims], kind="stable")]
         nodes = pods.node[victims].astype(np.intp)
-        nobody = np.zeros(len(victims), np.bool_)
-        candidates = Candidates.on_nodes(snapshot, nodes, victims, nobody)
+        candidates = Candidates.on_nodes(snapshot, nodes, victims)
         return set(candidates.names(np.flatnonzero(self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
         """Why a node is not left to the preemptors without these victims; empty if it is.
 
-        If nobody `evicts` them, neither room held there counts nor who takes a part of the devices.
+        If nobody `evicts` them, neither held room counts nor who takes a part of the devices.
         """
         if not len(victims) and not evicts:
             return ""
@@ -136,7 +134,7 @@ class PodsAhead:
         """0 for candidates left to the preemptor, else AHEAD."""
         snapshot, lost = self._snapshot, self._lost(candidates)
         for node, lower in self.promised.held.items():
-            # Those of lower priority for whom pods went keep their room beside it.
+            # Those of lower priority for whom pods went keep their room.
             there = np.isin(candidates.nodes, snapshot.nodes.rows_of((node,)))
             if not there.any():
                 continue
@@ -150,9 +148,9 @@ class PodsAhead:
         return lost * np.int8(AHEAD)
 
     def _lost(self, candidates: Candidates, *, crowded: bool = False) -> Mask:
-        """Which candidates others take; if `crowded`, also those without room beside nominees.
+        """Which candidates others take; if `crowded`, also without room beside nominees.
 
-        Pods of higher priority are placed first. Nominees keep their room, wherever they will be.
+        Pods of higher priority are placed first. Nominees keep room, wherever they will be.
         """
         snapshot, nodes = self._snapshot, candidates.nodes
         lost = np.zeros(len(nodes), np.bool_)
@@ -170,7 +168,7 @@ class PodsAhead:
                 taken = (left < 0).any(axis=0)
                 for pod, _ in self._own:
                     apart = share_no_node(snapshot, pod, example, nodes)
-                    # On whatever node it comes, it may keep others out of its zone.
+                    # Wherever it comes, it may keep others out of its zone.
                     if apart.any() and (elsewhere := self._nodes_for(example.pod)) is not None:
                         lost |= share_no_node(snapshot, pod, example, nodes, elsewhere)
                     taken |= apart
@@ -180,16 +178,15 @@ class PodsAhead:
         return lost
 
     def _come(self, candidates: Candidates, free: Ints, gone: Rows, order: int) -> Iterator[_Coming]:
-        """Who comes before the preemptor if so much is `free`; of a gang only all together.
+        """Who comes before the preemptor if so much is `free`; of a gang only all.
 
-        The most important come first, by an `order` of -1 last. The victims and the pods in
-        the rows `gone` have left. Victims on other nodes have left all candidates: they may
-        stand in the way of these, too. Of those that are placed together more important
-        ones come before them.
+        The most important come first, by an `order` of -1 last. The victims and the rows
+        `gone` have left. Victims on other nodes have left all candidates: they may be in
+        the way of these, too. Of those that are placed together more important ones come
+        before them.
         """
         snapshot, room, state = self._snapshot, free.copy(), self._state
-        elsewhere = candidates.pods[~candidates.here() & (candidates.group == 0)]
-        gone = np.union1d(gone, elsewhere)
+        gone = np.union1d(gone, candidates.pods[~candidates.here() & (candidates.group == 0)])
         for group in self.groups[::order]:
             alike = [pod for key, pod in group.pods.items() if key not in self._served]
             if not alike:
@@ -224,7 +221,7 @@ class PodsAhead:
         going = mask_of(self._state, candidates.pods)
         fits_there = fits_without(prefilter(snapshot, pod, gone), going, nodes)
         if needs_devices(snapshot, pod):
-            # Claims with a name may stay in use, or come free for others: it may get devices.
+            # Named claims may stay in use, or come free for others: it may get devices.
             users = snapshot.pod_rows(self._state.index.sharing())
             users = np.intersect1d(users, np.append(candidates.pods, gone))
             bare = prefilter(snapshot, without_devices(snapshot, pod), gone)
@@ -242,7 +239,7 @@ class PodsAhead:
         return self._fitting[uid]
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
-        """What is free in each state that may come, and the rows of who left besides victims."""
+        """What is free in each state that may come, and who left besides victims."""
         pods, pending, victims = self._snapshot.pods, self._state.pending, candidates.pods
         yield free, NO_PODS
         leaving = self.evaluator.leaving_within(math.inf, self.at)
@@ -261,16 +258,16 @@ class PodsAhead:
     def first_left(self, decision: Decision) -> Candidate | None:
         """The best candidate of which nobody takes devices; None without one."""
         for candidate in decision.shortlist(_CANDIDATES):
-            victims = self._snapshot.pod_rows([victim.key for victim in candidate.victims])
+            victims = self._snapshot.pod_rows([row.key for row in candidate.victims])
             if not (why := self.takes_devices(self._pods[0], candidate.node, victims)):
                 return candidate
             self.blocking = self.blocking or why
         return None
 
     def takes_devices(self, pod: Pod, host: str, victims: Rows, *, evicts: bool = True) -> str:
-        """Who takes devices on a node before a preemptor has its own; empty if nobody does.
+        """Who takes devices on a node before a preemptor has its own; empty if nobody.
 
-        When the victims are gone pods of lower priority get what they wait for, then pods in front.
+        When the victims are gone lower pods get what they wait for, then pods in front.
         """
         snapshot, own = self._snapshot, self._device_needs(pod)
         pods, claims = snapshot.pods, snapshot.device_claims
@@ -279,9 +276,8 @@ class PodsAhead:
         if node is None or not own or not len(rows):
             return ""
         uids = {pods.uids[row] for row in rows.tolist()}
-        nobody = np.zeros(len(rows), np.bool_)
-        candidate = Candidates.on_nodes(snapshot, np.full(len(rows), node), rows, nobody)
-        # 1. What is held for those of lower priority, and what those in front take.
+        candidate = Candidates.on_nodes(snapshot, np.full(len(rows), node), rows)
+        # 1. What is held for lower pods, and what those in front take.
         lower = self.promised.held.get(host, ())
         held = {device for low in lower for device in claims.planned_for(low.metadata.uid)}
         free = free_without(candidate)
@@ -300,7 +296,7 @@ class PodsAhead:
                     settled |= device_claims_of(example, made=False)
             if taker and own.allocation(node, gone, taken, settled) is None:
                 return _kept_for(taker)
-        # 2. What others take while a holder is left. A nomination keeps all other room.
+        # 2. What others take while a holder is left. A nomination keeps other room.
         holders = [row for row in rows.tolist() if claims.used_by(pods.uids[row])]
         if not evicts or len(holders) < 2:
             return ""
@@ -314,9 +310,9 @@ class PodsAhead:
     def _take_parts(
         self, candidate: Candidates, last: Sequence[int], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one of the `last` (rows) is there, with so much `beside` it.
+        """Who takes which devices while one of the `last` (rows) leaves so much `beside` it.
 
-        Of each group a pod counts for which no plan holds any, and at which its scheduler looks.
+        Of each group a pod counts that no plan holds any for and its scheduler looks at.
         """
         snapshot, node = self._snapshot, int(candidate.nodes[0])
         pods, claims = snapshot.pods, snapshot.device_claims
@@ -344,7 +340,7 @@ class PodsAhead:
                         yield _waiting(example), part
 
     def _device_needs(self, pod: Pod) -> DeviceFilter | None:
-        """What the pod needs of devices; None if it needs none, or nobody can tell."""
+        """What the pod needs of devices; None for none, or if nobody can tell."""
         uid, snapshot = pod.metadata.uid, self._snapshot
         if uid not in self._needed:
             self._needed[uid] = None

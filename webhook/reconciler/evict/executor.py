@@ -87,7 +87,7 @@ class Executor:
             self.start(self._take_off(key))
 
     def _in_vain(self, pod: Pod | None) -> str:
-        """How to take off what nothing stands behind; empty if there is no such plan or notice.
+        """How to take off what nothing stands behind; empty if there is nothing.
 
         A plan that another one follows is written over: without a nomination an autoscaler
         would add a node.
@@ -100,7 +100,7 @@ class Executor:
         return "withdraw" if has_notice(pod) and not manager.index.stands(pod) else ""
 
     async def stop(self) -> None:
-        """End every task without writing, also before it begins: this process leads no more."""
+        """End every task without writing: this process leads no more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,10 +115,10 @@ class Executor:
     # The steps of a plan.
 
     async def perform(self, plan: Plan, do: Do) -> None:
-        """Do one step of a plan, and tell it when all is done: nothing is written after that.
+        """Do one step of a plan, and tell when all is done: nothing is written later.
 
-        If it had to wait until it is sure who leads, or until the store has written the plan,
-        nothing is done: the next look says what is.
+        If it had to wait until it is sure who leads, or until the plan is stored, nothing
+        is done: the next look says what is.
         """
         ending: Ending | None = None
         verbs, waited = {verb for verb, _ in do.requests}, False
@@ -190,8 +190,8 @@ class Executor:
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
         if verb is Verb.TRY:
             return await self._writer.evict(pod, grace, "", delete=delete, dry_run=True)
-        # One that is deleted is marked before. One that a budget covers is read before: the API
-        # spends a disruption before it compares versions (docs/kubernetes-behaviour.md K17).
+        # One that is deleted is marked before. One under a budget is read before: the API
+        # spends a disruption, then compares versions (docs/kubernetes-behaviour.md K17).
         known = pod
         if delete:
             known = await self._writer.mark(pod, self._clock.wall(), version)
@@ -215,8 +215,8 @@ class Executor:
     async def _tell(self, plan: Plan, pod: Pod, seconds: float, version: str) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
 
-        After a lost answer the watch has shown the notice: what that says makes its time no
-        longer. If its annotations have no room, the Event alone tells it.
+        After a lost answer the watch has shown the notice: its time gets no longer. If its
+        annotations have no room, the Event alone tells it.
         """
         clock, uid, record = self._clock, pod.metadata.uid, notice_of(pod)
         until = float(math.ceil(clock.wall() + seconds))  # whole seconds, and not one too few
@@ -225,7 +225,11 @@ class Executor:
         else:
             member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
             record = NoticeRecord(
-                plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority
+                plan=plan.id,
+                by=rfc3339(until),
+                preemptor=whom,
+                uid=member.uid,
+                priority=member.priority,
             )
             try:
                 await self._write_notice(pod, version, record)
@@ -245,7 +249,7 @@ class Executor:
     async def _take_off(self, key: str) -> None:
         """Take off a pod what nothing stands behind, however long that takes.
 
-        A plan on a bound pod is in nobody's way: other plans come first for some seconds.
+        A plan on a bound pod is in nobody's way: others come first for some seconds.
         """
         clock, tries = self._clock, Tries()
         until, alone = clock.monotonic() + _LONGEST_PAUSE, self._alone.setdefault(key, asyncio.Lock())
@@ -275,11 +279,9 @@ class Executor:
         what = self._in_vain(pod)
         if what == "withdraw":
             manager.index.untold(pod.metadata.uid)
-            version = "" if afresh else pod.metadata.resource_version
-            await self._write_notice(pod, version, None)
+            await self._write_notice(pod, "" if afresh else pod.metadata.resource_version, None)
             self._reporter.withdrawn(pod)
         elif what == "clear":
             waits = pod.spec.node_name and manager.plans and self._clock.monotonic() < until
             if is_deferred(pod) or not waits:
-                over = self._state.pending.over(key, pod)
-                pods.written(await self._writer.clear(pod, over))
+                pods.written(await self._writer.clear(pod, self._state.pending.over(key, pod)))

@@ -66,7 +66,7 @@ class Writer:
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE), _LONGEST_EVICTION
 
     async def wait_while_in_doubt(self) -> bool:
-        """Wait until it is known whether this process leads; whether that took time."""
+        """Wait until it is known who leads; whether that took time."""
         waited = False
         while self._in_doubt():
             await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
@@ -88,7 +88,7 @@ class Writer:
                 self._wrote(what, time.perf_counter() - begun)
 
     async def read(self, known: ObjectMeta) -> Pod:
-        """The pod as the server has it; another pod of its name is an ApiError of status 404."""
+        """The pod as the server has it; another one of its name is an ApiError (404)."""
         path = POD.path(known.namespace, known.name)
         pod = await self.timely("read", partial(self._client.get, path, Pod))
         if pod.metadata.uid != known.uid:
@@ -96,24 +96,26 @@ class Writer:
         return pod
 
     async def patch_status(self, what: str, pod: Pod, body: Mapping[str, Any], version: str) -> Pod:
-        """Patch the pod of that resourceVersion; without a version whatever it is now."""
+        """Patch the pod of that resourceVersion; without one whatever it is."""
         meta = pod.metadata
         patch = {**body, "metadata": {**body.get("metadata", {}), **_known(pod, version)}}
         path = POD.path(meta.namespace, meta.name, "status")
         return await self.timely(what, partial(self._client.patch, path, patch, kind="strategic", as_=Pod))
 
     async def clear(self, pod: Pod, node: str | None) -> Pod:
-        """Take plan and nomination off a preemptor; a nomination to another `node` stays.
+        """Take plan and nomination off a preemptor; one to another `node` stays.
 
         A pod that gets no further plan is patched whatever the kubelet wrote.
         """
-        body = CLEARED if pod.status.nominated_node_name in {"", node} else {"metadata": CLEARED["metadata"]}
+        body = CLEARED
+        if pod.status.nominated_node_name not in {"", node}:
+            body = {"metadata": CLEARED["metadata"]}
         grows = is_deferred(pod) or '"resize":true' in (pod.metadata.annotations or {}).get(PLAN, "")
         version = pod.metadata.resource_version if grows or not pod.spec.node_name else ""
         return await self.patch_status("clear", pod, body, version)
 
     async def mark(self, pod: Pod, now: float, version: str) -> Pod:
-        """Write the condition DisruptionTarget on a victim; `version` as for `patch_status`."""
+        """Mark a victim with DisruptionTarget; `version` as for `patch_status`."""
         condition = {
             "type": "DisruptionTarget",
             "status": "True",

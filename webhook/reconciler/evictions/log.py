@@ -56,7 +56,7 @@ class PodEviction(NamedTuple):
 
     @property
     def names(self) -> dict[str, str]:
-        """Where it counts, by kind of names (`rates_of`); without an owner in no owner's."""
+        """Where it counts, by kind of names (`rates_of`); under no owner without one."""
         labels = {label(key): value for key, value in self.labels}
         owner = {} if self.workload.startswith(BARE) else {"owner": self.workload}
         return {"cluster": "", "namespace": self.namespace, "node": self.node, **labels, **owner}
@@ -114,14 +114,14 @@ class EvictionLog:
         """What plans have yet to ask for, by uid of the pod and id of the plan."""
         self._uids = Newest[str, None](_MOST_UIDS)
         """Pods that were asked to leave."""
-        self._refused: dict[str, float] = {}
-        """Pods that the API server kept, by key, and until when they are excluded."""
+        self._refused: dict[str, InVain] = {}
+        """Pods that the API server kept, by key."""
         self._refusing: dict[str, InVain] = {}
         """Their owners."""
         self.returning: dict[str, InVain] = {}
-        """The owners that put their pods back, also if they are excluded no more."""
+        """The owners that put pods back, also if they are excluded no more."""
         self.plans = defaultdict[str, frozenset[str]](frozenset)
-        """uid of a preemptor to the digests of what is written of its plan on it."""
+        """uid of a preemptor to the digests of its plan as written on it."""
         self.earlier_plans: dict[str, frozenset[str]] = {}
         """The same of the leader before, until they are found."""
 
@@ -148,11 +148,11 @@ class EvictionLog:
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
-        """What plans have yet to ask for, by uid of the pod, as the first plan has it."""
+        """What plans have yet to ask for, by uid, as the first plan has it."""
         return {uid: next(iter(by_plan.values())) for uid, by_plan in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
-        """A pod was asked to leave; what was intended says more than what is seen now."""
+        """A pod was asked to leave; what was intended says more than what is seen."""
         eviction = next(iter(self._intended.pop(uid, {}).values()), eviction)
         if uid not in self._uids:
             self._uids[uid] = None
@@ -171,7 +171,7 @@ class EvictionLog:
                     del self._of[kind][name]
 
     def is_of_leader_before(self, preemptor: str, digest: str) -> bool:
-        """Whether the leader before wrote a text of this digest on the pod; True only once."""
+        """Whether the leader before wrote a text of this digest on it; True only once."""
         if digest not in self.earlier_plans.get(preemptor, ()):
             return False
         self.plans[preemptor] = self.earlier_plans.pop(preemptor)
@@ -209,7 +209,7 @@ class EvictionLog:
         return Remaining(left, min(ends, default=None), min(again, default=None))
 
     def overdrawn(self, limits: Limits, uids: Iterable[str], now: float, *, since: float = -math.inf) -> str:
-        """The rate that the intended evictions of these pods exceed, as a reason; empty if none.
+        """The rate that the intended evictions of these pods exceed; empty if none.
 
         What is intended counts, and what happened after `since`.
         """
@@ -224,7 +224,7 @@ class EvictionLog:
     # What has happened, by workload (`Kind/namespace/name`).
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PodEviction]:
-        """The evictions of a workload within the window, the oldest first; none of a bare pod."""
+        """A workload's evictions within the window, the oldest first; none of a bare pod."""
         return [row for row in self._of["owner"].get(workload, ()) if row.at + window > now]
 
     def counts(self, window: float, now: float) -> Counter[str]:
@@ -235,15 +235,18 @@ class EvictionLog:
     def evictors(self, workloads: Collection[str], window: float, now: float) -> dict[str, tuple[str, ...]]:
         """The workloads for which pods of these were evicted within the window, and so on.
 
-        The nearest come first, about a thousand at most. Each has the way from it to one of
-        these, each evicted for the one before. These are left out.
+        The nearest come first, about a thousand at most. Each has the way from it to one
+        of these, each evicted for the one before. These are left out.
         """
         ways: dict[str, tuple[str, ...]] = {workload: (workload,) for workload in workloads}
         for evicted in (queue := list(ways)):
-            for row in self.of(evicted, now, window) if len(ways) <= _MOST_EVICTORS else ():
-                if row.preemptor and row.preemptor not in ways:
-                    ways[row.preemptor] = (row.preemptor, *ways[evicted])
-                    queue.append(row.preemptor)
+            if len(ways) > _MOST_EVICTORS:
+                break
+            for row in self.of(evicted, now, window):
+                by = row.preemptor
+                if by and by not in ways:
+                    ways[by] = (by, *ways[evicted])
+                    queue.append(by)
         return {evictor: way for evictor, way in ways.items() if len(way) > 1}
 
     # What was in vain: it is excluded for a while, twice as long each time.
@@ -251,23 +254,27 @@ class EvictionLog:
     def refused(self, pod: Pod, now: float) -> None:
         """The API server kept the pod: it is excluded, longer if others of its owner were.
 
-        A webhook denies the eviction, the right is missing in the namespace, or two budgets cover
-        the pod, which the Eviction API does not support. No decision sees that.
+        A webhook denies the eviction, the right is missing, or two budgets cover the pod,
+        which the Eviction API does not support. No decision sees that.
         """
         known = _note_in_vain(self._refusing, name_of(pod), now, _REFUSED)
-        self._refused = {key: until for key, until in self._refused.items() if now < until}
-        self._refused[key_of(pod)] = known.until
+        self._refused = {key: self._refused[key] for key in _held(self._refused, now)}
+        self._refused[key_of(pod)] = known
 
     def returned(self, owner: str, now: float) -> None:
-        """The owner put another pod into the room of an evicted one: all its pods are excluded."""
+        """The owner put a pod into the room of an evicted one: all its pods are excluded."""
         _note_in_vain(self.returning, owner, now, _RETURNED)
         self.version += 1
 
     def excluded(self, now: float) -> tuple[list[str], list[str], float | None]:
-        """Pods that are excluded now, owners whose pods are, and when the first is no more."""
-        pods = {key: until for key, until in self._refused.items() if now < until}
-        owners = {owner: row.until for owner, row in self.returning.items() if now < row.until}
+        """Pods and owners of pods that are excluded now, and when the first is no more."""
+        pods, owners = _held(self._refused, now), _held(self.returning, now)
         return [*pods], [*owners], min([*pods.values(), *owners.values()], default=None)
+
+
+def _held(known: Mapping[str, InVain], now: float) -> dict[str, float]:
+    """Those that are excluded now, and until when."""
+    return {name: row.until for name, row in known.items() if now < row.until}
 
 
 def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:
@@ -287,7 +294,7 @@ def _note_in_vain(known: dict[str, InVain], name: str, now: float, pauses: tuple
 
 
 def name_of(pod: Pod) -> str:
-    """The name of a pod's workload in the log, or its own if it has none."""
+    """A pod's workload in the log, or its own name without one."""
     return workload_of(pod) or f"{BARE}{key_of(pod)}"
 
 
@@ -297,7 +304,7 @@ def label(key: str) -> str:
 
 
 def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
-    """The rates that are set: the field, the kind of names that it counts by, and the rate.
+    """The rates that are set: field, kind of names that it counts by, and rate.
 
     A rate that lies within another one comes first.
     """

@@ -97,7 +97,7 @@ def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
 def encode(record: EvictionRecord) -> str:
     """The text of a record, of at most 192 KiB; empty for nothing.
 
-    Beyond that the oldest evictions are left out, then the oldest that plans intend: else the
+    Beyond that the oldest evictions are left out, then the oldest that plans intend: the
     server would refuse all of it.
     """
     if replace(record, wall=0.0, now=0.0) == NOTHING:
@@ -129,7 +129,7 @@ def decode(text: str) -> EvictionRecord:
 
 
 def evictions_lease(lease_name: str) -> str:
-    """The name of the Lease with the evictions, by that of the leader's Lease."""
+    """The name of the Lease with the evictions, by the leader's."""
     return f"{lease_name}-evictions"
 
 
@@ -141,11 +141,11 @@ class DeposedError(Exception):
 
 
 async def fenced(ask: Callable[[], Awaitable[T]], fence: Callable[[], float], longest: float) -> T:
-    """The answer to a request of at most `longest` seconds, and no longer than this process leads.
+    """The answer to a request of at most `longest` seconds, while this process leads.
 
-    `fence()` is how many seconds that is, asked before, and when the request is about to be sent:
-    until there is a connection the process may stand still. Raises DeposedError, and ApiError
-    also without an answer in time.
+    `fence()` says for how many seconds that is. It is asked first, and again just before the
+    request is sent: until there is a connection the process may stand still. Raises
+    DeposedError, and ApiError also without an answer in time.
     """
 
     def check() -> None:
@@ -185,7 +185,7 @@ class EvictionStore:
         self.hurried = asyncio.Event()
         """Set if somebody waits for what is new."""
         self._written = -1.0
-        """The version written last; infinite if the server refuses it: nobody waits then."""
+        """The version written last; infinite if the server refuses it."""
         self._ended = asyncio.Event()
         """Set when the next write has ended."""
 
@@ -206,7 +206,7 @@ class EvictionStore:
         return NOTHING
 
     async def keep(self) -> None:
-        """Write what is new within a second, and now and then without news, until cancelled."""
+        """Write what is new within a second, and now and then without news."""
         due, time = -math.inf, asyncio.get_running_loop().time
         while self._place is not None:
             with suppress(TimeoutError):
@@ -218,7 +218,7 @@ class EvictionStore:
                 await asyncio.sleep(_GAP if await self.write() else _RETRY)
 
     async def write(self) -> bool:
-        """Write what is known now, if this process may; whether that succeeded. Errors are logged."""
+        """Write what is known, if this process may; whether it succeeded. Errors are logged."""
         if self._place is None or self._fence() <= 0:
             return False
         version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())
@@ -239,7 +239,7 @@ class EvictionStore:
         return False
 
     async def wait_until_written(self, version: int) -> bool:
-        """Wait until that version is written, or refused by the server; whether that took time."""
+        """Wait until that version is written or refused; whether that took time."""
         waited = False
         while self._place is not None and self._written < version:
             self.hurried.set()

@@ -75,10 +75,10 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> Page:
-    """All that the page shows now; its `port` is for the command that reaches the leader."""
+    """All that the page shows; its `port` is for the command that reaches the leader."""
     state, reconciler = service.state, service.reconciler
     wall, leader = service.clock.wall(), service.led_elsewhere()
-    # 1. What this process does; one that does not lead says who does, and how to reach that one.
+    # 1. What this process does, or who leads and how to reach that one.
     role, notice, command = "leads", "", ""
     if service.options.dry_run:
         role = "rehearses" if reconciler.leading else "watches"
@@ -113,7 +113,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
 
 
 def _waiting(reconciler: Reconciler, marked: Iterable[Pod], ahead: float) -> list[WaitingPod]:
-    """The queue of a process that leads, by priority; to another one the pods tell it."""
+    """The queue of a leader, by priority; to a follower the pods tell it."""
     waiting = []
     if not reconciler.leading:
         for pod in marked:
@@ -137,7 +137,7 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod], ahead: float) -> lis
 
 
 def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]:
-    """The plans that are written on these pods; `ahead` is as for `plan_shown`."""
+    """The plans written on these pods; `ahead` is as for `plan_shown`."""
     written: dict[str, tuple[PlanRecord, dict[str, Member]]] = {}
     for pod in pods:
         with suppress(UnreadableError):
@@ -193,7 +193,7 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
 
 
 def _gang(state: State, plan: Plan) -> GangShown | None:
-    """The members that are bound, those of the plan, and what is missing to the minimum."""
+    """The members that are bound, those of the plan, and how many are missing."""
     waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key))]
     if not waiting:
         return None
@@ -208,7 +208,7 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
             node = plan.members[key_of(pod)].node
             said = "nominated" if pod.status.nominated_node_name == node else "to be nominated"
             members.append(MemberShown(pod=key_of(pod), node=node, state=said))
-    states = Counter(member.state for member in members)
+    states = Counter(row.state for row in members)
     return GangShown(
         name=str(gang.key),
         minimum=gang.minimum,
@@ -221,7 +221,7 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
 
 
 def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
-    """A victim and how far it is: by its pod, and by what was done for the plan."""
+    """A victim and how far it is, by its pod and what was done."""
     uid, pod, progress = victim.uid, state.pod_of(victim.key, victim.uid), "to be asked"
     if uid not in plan.needed | plan.gone:
         progress = "stays"
@@ -263,8 +263,8 @@ def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> li
     """The last decisions, the newest first; `wall` is now, in seconds since the epoch.
 
     They are those of this process, and those written on pods, by which a follower and a
-    new leader know them. The latter may be forged in namespaces that the webhook leaves
-    out: they push out none of this process.
+    new leader know them. The latter may be forged where the webhook does not look: they
+    push out none of this process.
     """
     members = {(plan.id, key): member for plan in plans for key, member in plan.members.items()}
     own = [(name, member.decision) for name, member in members.items() if member.decision]
@@ -302,7 +302,7 @@ def _decision(record: DecisionRecord, preemptor: str, ending: str) -> DecisionSh
 
 
 def _policies(service: ReconcilerService, problem: str) -> PoliciesShown:
-    """Each policy in one line: whom it acts for and whom it may evict, or its first rules."""
+    """Each policy in one line: whom it acts for and may evict, or its first rules."""
     rows, policies = [], service.reconciler.policy_set.policies
     for policy in policies.preemption:
         own, rates = policy.preemptors, []

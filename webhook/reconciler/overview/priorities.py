@@ -76,12 +76,13 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 
 
 def _let_go(state: State, policy_set: PolicySet, rows: Rows, now: float) -> tuple[Mask, Floats]:
-    """Whether some policy makes the pods in these rows victims, and from when on, in seconds."""
+    """Whether some policy may evict the pods in these rows, and from when on, in seconds."""
     snapshot, pods = state.snapshot, state.snapshot.pods
     may, until = np.zeros(rows.size, np.bool_), np.full(rows.size, np.inf)
     for policy in policy_set.policies.preemption:
         rules = policy_set.rules[policy.name]
-        may_go = [profile and rules.reason(profile, snapshot.classes).may_go for profile in pods.profiles.values]
+        profiles, classes = pods.profiles.values, snapshot.classes
+        may_go = [profile and rules.reason(profile, classes).may_go for profile in profiles]
         mine = np.array(may_go, np.bool_)[pods.profile[rows]]
         if rules.pairs is not None:  # whom no pair names as a victim, nobody may evict
             named = [matched_pods(snapshot, pair.victims)[rows] for pair in rules.pairs]

@@ -118,13 +118,13 @@ class Tries(Struct):
 
     @property
     def whatever(self) -> bool:
-        """Whether it is asked as it is: nobody keeps a pod by changing it all the time."""
+        """Whether its version is passed over: nobody keeps a pod by changing it."""
         return self.conflicts >= TRIES
 
     def failed(self, error: ApiError | None, now: float) -> None:
-        """It came to this error, or the pod takes its time: ask again after a pause, or it is over.
+        """It came to this error, or the pod takes its time: ask after a pause, or give up.
 
-        A pod that is not as it was seen is judged again, by what the watch shows then.
+        A pod that is not as it was seen is judged again once the watch shows it.
         """
         pause, asked = max(_AWAY_PAUSE, 2 * self.pause), 0.0
         if error is None or is_on_its_way(error) or error.throttled or error.reason == "Unreachable":

@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 def adopt(pod: Pod, manager: PlanManager) -> Plan | None:
-    """Take over the plan of an earlier leader on a pod; None without one, or if it is to be taken off.
+    """Take over an earlier leader's plan on a pod; None without one, or if it goes off.
 
-    That of a gang is taken over with all members that are there, also those that lack it yet.
+    That of a gang is taken over with all members that are there, also if they lack it.
     """
     # 1. Read it. What no version of giveway would write is taken off.
     state, evictions, key = manager.evaluator.state, manager.evaluator.log, key_of(pod)
@@ -50,8 +50,8 @@ def adopt(pod: Pod, manager: PlanManager) -> Plan | None:
         record = plan_of(pod)
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", key, error)
-    # 2. Take it off if the leader before had it not under way like this, or it is over: its nomination is
-    #    gone though the scheduler clears none, the pod is left alone, or the plan goes on without it.
+    # 2. Take it off if it was not under way like this, or is over: its nomination is gone
+    #    though the scheduler clears none, the pod is left alone, or it goes on without it.
     policy, nominated = manager.context.policy_set.policy_to_act_by(pod), pod.status.nominated_node_name
     node = record.node if record else nominated
     under_way = nominated == node or (not nominated and lacks_post_filter(pod))
@@ -65,8 +65,7 @@ def adopt(pod: Pod, manager: PlanManager) -> Plan | None:
         text = (pod.metadata.annotations or {}).get(PLAN, "")
         state.pending.count_on(text, {key: CountedOn(uid, node=node, off=True)})
         return None
-    # 3. Let it hold its room. Its time begins again: nobody could see the scheduler at work. Rates were
-    #    granted to a plan that has evicted, by a clock that may differ.
+    # 3. Let it hold its room. Its time begins again: nobody saw the scheduler at work.
     record = with_names(record, state.pods.items().values())
     plan = _taken_up(record, _members(pod, record, manager), manager, policy)
     for member in plan.unplaced:
@@ -76,7 +75,7 @@ def adopt(pod: Pod, manager: PlanManager) -> Plan | None:
 
 
 def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> dict[str, Member]:
-    """The pod, and others that its plan names if they wait for a node and have no other plan."""
+    """The pod, and others of its plan that wait for a node and have no other plan."""
     state, evictions = manager.evaluator.state, manager.evaluator.log
     members, act = dict[str, Member](), manager.context.policy_set.policy_to_act_by
     for named in record.members or (PlanMember(pod.metadata.name, pod.metadata.uid, record.node),):
@@ -112,7 +111,7 @@ def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManag
         if not stays(victim):
             continue
         remaining.append(victim)
-        # What a victim was told is kept. If the clock is behind, it waits no longer than the plan says.
+        # A told notice is kept; if the clock is behind, no longer than the plan says.
         notice = notice_of(victim)
         if notice and notice.plan == record.id:
             seconds = min(epoch_or(notice.by, math.inf) - wall, seconds)
@@ -133,16 +132,17 @@ def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManag
     )
     for decision in (decision_of(state.pods.items()[key]) for key in members):
         if decision and decision.plan == record.id:
-            plan.owners |= {victim.owner for victim in decision.victims if victim.owner}
+            plan.owners |= {row.owner for row in decision.victims if row.owner}
             plan.room = plan.room or decision.room
     manager.take_up(plan, remaining, ends)
     return plan
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:
-    """Note what an earlier leader has written of evictions. Returning owners are excluded again.
+    """Note what an earlier leader wrote of evictions. Returning owners are excluded again.
 
-    When a pod went that was yet to be asked nobody knows: it counts as of now, so no rate comes back too early.
+    When a pod that was yet to be asked went nobody knows: it counts as of now, so no rate
+    comes back too early.
     """
     log_, now, wall = evaluator.log, evaluator.clock.monotonic(), evaluator.clock.wall()
     ahead, unled = now - record.now, max(0.0, wall - record.wall)

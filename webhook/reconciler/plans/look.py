@@ -56,16 +56,15 @@ class PlanContext(NamedTuple):
 
         Schedules end, and pods leave, without an event: so it is judged again after a moment.
         """
-        rules, evaluator = self.policy_set.rules[policy.name], self.evaluator
-        version, excluded = evaluator.state.snapshot.version, evaluator.log.excluded(now)
-        return version, rules, excluded, now // _MOMENT
+        rules, excluded = self.policy_set.rules[policy.name], self.evaluator.log.excluded(now)
+        return self.evaluator.state.snapshot.version, rules, excluded, now // _MOMENT
 
     def too_few(self, pod: Pod) -> str:
         """Why nobody may go for this pod: its gang needs more members than are nominated or bound."""
         snapshot = self.evaluator.state.snapshot
         if not is_gang(snapshot, pod):
             return ""
-        nominated = [member.node for _, member in self.plans_of(group_of(pod))]
+        nominated = [row.node for _, row in self.plans_of(group_of(pod))]
         gang = form_gang(snapshot, [pod], nominated)
         secured, needed = len(gang.secured), gang.minimum
         if secured >= needed:
@@ -87,10 +86,7 @@ class Look:
         self.evaluator, self.policy_set, self.plans = context
         state = self.state = self.evaluator.state
         self.snapshot = state.snapshot
-        self.pods = list[tuple[Member, Pod]]()
-        for member in plan.unplaced:
-            if pod := state.pods.get(member.key):
-                self.pods.append((member, pod))
+        self.pods = [(row, pod) for row in plan.unplaced if (pod := state.pods.get(row.key))]
         policies = [policy_for(pod, self.policy_set) for _, pod in self.pods]
         agreed = policies and policies.count(policies[0]) == len(policies)
         self.policy = policies[0] if agreed else None
@@ -102,8 +98,8 @@ class Look:
         self.left = list[PlanVictim]()
         """Those of them that this plan asks: no other has, and no earlier one will."""
         victims, begun = plan.record.victims, plan.gone | plan.asking.keys()
-        groups = {victim.group for victim in victims if victim.uid in begun} - {0}
-        self.bound = {victim.uid for victim in victims if victim.group in groups}
+        groups = {row.group for row in victims if row.uid in begun} - {0}
+        self.bound = {row.uid for row in victims if row.group in groups}
         """Those of whose group one was asked, or may have been."""
         for victim in victims:
             uid = victim.uid
@@ -164,8 +160,7 @@ class Look:
         # 2. Nominations come first.
         for pod in waiting.values():
             if not self.policy_set.policy_to_act_by(pod):
-                why = f"{key_of(pod)} has changed since the decision"
-                return End(Ending.OUTDATED, why)
+                return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
         if waiting:
             return self.ask(Verb.NOMINATE, waiting.values(), self.untried if self.several else ())
         # 3. If all have been asked, the room is there, or will be, or it was taken.
@@ -184,10 +179,9 @@ class Look:
         notice = min(policy.victims.notice, plan.record.notice)
         if policy.victims.notice > notice and self.fresh and not plan.notices:
             return End(Ending.OUTDATED, "the policy gives a longer notice by now")
-        untold = [self.there[victim.uid] for victim in left if victim.uid not in plan.notices]
+        untold = [self.there[row.uid] for row in left if row.uid not in plan.notices]
         if notice and untold:
-            verb = Verb.TRY if self.untried else Verb.TELL
-            return self.ask(verb, self.untried or untold)
+            return self.ask(Verb.TRY if self.untried else Verb.TELL, self.untried or untold)
         return self._evict(policy)
 
     def fits_elsewhere(self, member: Member, pod: Pod) -> bool:
@@ -209,16 +203,12 @@ class Look:
                 why = f"evicting would not make room on {node} any more"
                 return End(Ending.OUTDATED, why, member.key)
             # Two members might count on one node elsewhere: who is left would go in vain.
-            several = self.left and len(self.pods) > 1
-            if not several and self.fits_elsewhere(member, pod):
+            if not (self.left and len(self.pods) > 1) and self.fits_elsewhere(member, pod):
                 continue
             if refusal := refusal_of(snapshot, pod, node):
                 return End(Ending.NODE_CHANGED, refusal)
             if lost := claims_in_the_way(snapshot, plan, member):
-                shown = list[str]()
-                for key, held in lost[:_SHOWN]:
-                    devices = ", ".join(map("/".join, held[:_SHOWN]))
-                    shown.append(f"{key} ({devices})")
+                shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in lost[:_SHOWN]]
                 why = f"devices that it waited for are held by {', '.join(shown)}"
                 if len(lost) > _SHOWN:
                     why += f" and {len(lost) - _SHOWN} more claims"
@@ -253,8 +243,8 @@ class Look:
                     why = f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})"
                     return End(Ending.OUTDATED, why)
         # Who is being asked has used a disruption already, or is expected to.
-        unasked = [victim for victim in left if victim.uid not in self.plan.asking]
-        uids = [victim.uid for victim in left]
+        unasked = [row for row in left if row.uid not in self.plan.asking]
+        uids = [row.uid for row in left]
         if why := beyond_budget(self.state, policy, unasked):
             # If one of a group has gone, the others go once budgets let them.
             begun = not self.bound.isdisjoint(uids)
@@ -320,7 +310,7 @@ class Look:
     def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
         """Ask those that are left whose turn it is: everybody has been told."""
         plan, left, there, now = self.plan, self.left, self.there, self.now
-        together = any(member.devices for member in plan.unplaced)
+        together = any(row.devices for row in plan.unplaced)
         # 1. One goes before its notice is over if it is ready. A group goes at once, and so do all for devices.
         early, later = set[PlanVictim](), math.inf
         for victim in left:
@@ -328,7 +318,7 @@ class Look:
             if until > now and not is_ready(there[victim.uid], plan.id):
                 early.add(victim)
                 later = min(later, until)
-        groups = {victim.group for victim in early} - {0}
+        groups = {row.group for row in early} - {0}
         asked = [row for row in left if row not in early and row.group not in groups]
         if not asked or (early and together):
             return Wait(later)
@@ -342,22 +332,21 @@ class Look:
         if self.fresh and len(left) < len(there):
             return Wait(plan.deadline)
         # 5. Devices come free together, or pods that want fewer take them one by one.
-        slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
+        slow = [row for row in left if plan.tried.get(row.uid) is False]
         if together and not slow:
             asked, later = self._in_step(asked, policy)
-        # 6. First go those of whom the server told nothing, then those under a budget.
+        # 6. First go those of whom the server told nothing, then those under a budget, one last.
         covering, nodes = self.state.pending.covering, plan.nodes
-        covered = [victim for victim in asked if covering(there[victim.uid])]
-        grouped = [victim for victim in covered if victim.group]
+        covered = [row for row in asked if covering(there[row.uid])]
+        grouped = [row for row in covered if row.group]
         if len(grouped) > 1:
             # If its first is refused a group stays whole. Who is on a node of the plan makes room: last.
             chosen = [min(grouped, key=lambda row: there[row.uid].spec.node_name in nodes)]
         else:
-            # Of several under a budget one goes last. The rest of a group goes at once when
-            # no budget can refuse one of it.
+            # The rest of a group goes at once when no budget can refuse one of it.
             last = covered == asked and (together or math.isinf(later))
             first = slow or (covered[:-1] if last else covered) or asked
-            whole = {victim.group for victim in first if not covered} - {0}
+            whole = {row.group for row in first if not covered} - {0}
             chosen = [row for row in asked if row in first or row.group in whole]
         # 7. One that was asked in vain is asked after a pause: nobody goes in its place.
         if not chosen:

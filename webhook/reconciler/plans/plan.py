@@ -139,9 +139,9 @@ class Plan(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.id, self.key = self.record.id, next(iter(self.members))
-        self.unplaced = [member for member in self.members.values() if member.ended is None]
+        self.unplaced = [row for row in self.members.values() if row.ended is None]
         self.order = self.started, next(_NUMBERS)
-        self.needed = {victim.uid for victim in self.record.victims} - self.gone
+        self.needed = {row.uid for row in self.record.victims} - self.gone
 
     @property
     def devices(self) -> list[DeviceId]:
@@ -151,7 +151,7 @@ class Plan(msgspec.Struct, eq=False):
     @property
     def nodes(self) -> set[str]:
         """The nodes on which it holds room."""
-        return {member.node for member in self.unplaced}
+        return {row.node for row in self.unplaced}
 
     def member_for(self, victim: Pod) -> Member:
         """For whom a victim goes: the member on its node, or the first one."""
@@ -168,7 +168,7 @@ class Plan(msgspec.Struct, eq=False):
         """The step that the page shows, a place in `page.html.STEPS`."""
         if self.waiting:
             return 3
-        nominated = all(member.nominated for member in self.unplaced)
+        nominated = all(row.nominated for row in self.unplaced)
         return 2 if self.gone or self.asking or (nominated and not self.record.notice) else 1
 
     @property
@@ -178,7 +178,7 @@ class Plan(msgspec.Struct, eq=False):
         return {uid for uid in self.asking if busy or uid not in tries or tries[uid].unclear}
 
     def counted_on(self) -> dict[str, CountedOn | None]:
-        """What decisions count on, by pod: victims leave, and members are nominated or not."""
+        """What decisions count on, by pod: victims leave, members are nominated or not."""
         leaving, gone = self.gone | self.needed, self.rehearsed and math.isinf(self.emptied)
         rows = {key: row._replace(gone=gone) if row.uid in leaving else None for key, row in self.leaves.items()}
         for key, member in self.members.items():
@@ -187,21 +187,24 @@ class Plan(msgspec.Struct, eq=False):
         return rows
 
     def note_told(self, uid: str, until: float) -> None:
-        """This victim has a notice until then; what a `dryRun` said before holds no more."""
+        """This victim has a notice until then; what a `dryRun` said holds no more."""
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
     def with_all_of(self, uids: Collection[str]) -> str:
-        """What people read after the names of these victims: their groups, and what they go for."""
-        victims = (victim for victim in self.record.victims if victim.uid in uids)
-        groups = with_all_of(self.groups.get(victim.group, "") for victim in victims)
+        """What people read after these victims: their groups, and what they go for."""
+        victims = (row for row in self.record.victims if row.uid in uids)
+        groups = with_all_of(self.groups.get(row.group, "") for row in victims)
         return f"{groups} {self.room}".rstrip()
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
-    """The numbers of the groups that victims go with to their names; none for one that is gone."""
-    there = ((victim.group, state.pod_of(victim.key, victim.uid)) for victim in victims)
-    return {number: str(group_of(pod)) for number, pod in there if number and pod}
+    """The numbers of victims' groups to their names, of victims that are there."""
+    names = dict[int, str]()
+    for row in victims:
+        if row.group and (pod := state.pod_of(row.key, row.uid)):
+            names[row.group] = str(group_of(pod))
+    return names
 
 
 def stays(pod: Pod | None) -> TypeGuard[Pod]:
@@ -235,32 +238,32 @@ class PlanIndex:
     def __init__(self) -> None:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
-        self._known: Index[str, Plan] = Index(lambda plan: plan.nodes | {victim.uid for victim in plan.record.victims})
+        self._known: Index[str, Plan] = Index(lambda plan: plan.nodes | {row.uid for row in plan.record.victims})
         self.leaving: Newest[str, float] = Newest(_MOST_LEAVING)
-        """uid of a pod that leaves to when its time ends, from when it was asked or seen to leave."""
+        """uid of a pod that leaves to when its time ends, since it was asked or seen to."""
 
     def put(self, plan: Plan) -> None:
-        """The plan is new, or something of it has ended; it is known until its victims are clear."""
+        """The plan is new, or some of it has ended; it is known until its victims are clear."""
         is_over = bool(plan.ended and not plan.asking)
         self._known.put(plan.id, None if is_over else plan)
         if is_over:
             self.by_id.pop(plan.id, None)
         else:
             self.by_id[plan.id] = plan
-            self.by_preemptor |= {member.key: plan for member in plan.unplaced}
+            self.by_preemptor |= {row.key: plan for row in plan.unplaced}
 
     def of(self, value: str) -> Collection[Plan]:
         """The plans that hold room on this node, or have a victim of this uid."""
         return self._known.get(value, {}).values()
 
     def stands(self, pod: Pod) -> bool:
-        """Whether the plan of the notice on a pod wants it to go, or it leaves anyway."""
+        """Whether a pod's notice is of a plan that wants it to go, or it leaves anyway."""
         record, uid = notice_of(pod), pod.metadata.uid
         plan = self.by_id.get(record.plan) if record else None
         wanted = plan and (uid in plan.needed or (uid in plan.gone and not plan.ended))
         return bool(wanted or pod.metadata.deletion_timestamp)
 
     def untold(self, uid: str) -> None:
-        """What plans told this victim holds no more: another tells it, or its notice is taken off."""
+        """What plans told this victim holds no more."""
         for plan in self.of(uid):
             plan.notices.pop(uid, None)

@@ -59,20 +59,20 @@ class PlanManager:
         self._state, self._log = evaluator.state, evaluator.log
         self.dry_run = dry_run
         self.noticed: dict[str, None] = {}
-        """Pods whose plan or notice is looked at once all plans of earlier leaders are taken over."""
+        """Pods to look at for plan and notice once earlier leaders' plans are taken over."""
         self.context = PlanContext(evaluator, policy_set, self.index)
 
     # How a plan begins, and what later decisions count of it.
 
     def begin(self, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, attempts: int) -> Plan:
-        """Make a plan of an outcome, for the pod or the members of its gang that are placed.
+        """Make a plan of an outcome, for the pod or the placed members of its gang.
 
-        From now on decisions count on it. `attempts` is how many plans evicted for it in vain.
+        From now on decisions count on it. So many plans, `attempts`, evicted in vain.
         """
         victims, places = outcome.victims, outcome.places or ((pod, outcome.node),)
         now, wall, notice = self.clock.monotonic(), self.clock.wall(), policy.victims.notice
         # Victims have their time in any case, or they would end for nothing.
-        ends = {victim.metadata.uid: wall + notice + grace_under(policy, victim) for victim in victims}
+        ends = {row.metadata.uid: wall + notice + grace_under(policy, row) for row in victims}
         emptied = max(ends.values(), default=wall)
         numbers, rows = {"": 0}, list[PlanVictim]()
         for victim in victims:
@@ -97,7 +97,7 @@ class PlanManager:
         grounds = zip(victims, outcome.decided, strict=False)
         plan = Plan(
             record,
-            {member.key: member for member in members},
+            {row.key: row for row in members},
             now,
             timeout=policy.plan_timeout,
             left_out=outcome.left_out,
@@ -107,7 +107,7 @@ class PlanManager:
         )
         self.take_up(plan, victims, ends)
         if self.dry_run:
-            # It is held as if carried out while its preemptor is pending and its room is there.
+            # It is held while its preemptor is pending and its room is there.
             for member in plan.unplaced:
                 member.nominated = True
             plan.announced = plan.rehearsed = True
@@ -118,7 +118,7 @@ class PlanManager:
         return plan
 
     def take_up(self, plan: Plan, victims: Iterable[Pod], ends: Mapping[str, float]) -> None:
-        """Have decisions count on it: victims leave, members are nominated, rates and devices taken.
+        """Have decisions count on it: who leaves or is nominated, rates and devices.
 
         Each victim will be gone at its end, by uid, in seconds since the epoch.
         """
@@ -146,12 +146,11 @@ class PlanManager:
         pod = state.pods.get(member.key)
         with suppress(ClusterError):  # a look ends the plan of a pod that cannot be read
             if pod and not member.devices and needs_devices(snapshot, compile_pod(pod)):
-                leaving = snapshot.pods.leaving()
-                member.devices = devices_on(snapshot, pod, member.node, without=leaving)
+                member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
         state.hold_devices(member.key, member.uid, member.devices)
 
     def settle(self, plan: Plan) -> None:
-        """Count on no more of a plan than is to come, and look at plans that counted on the rest.
+        """Count only on what of a plan is to come, and look at plans that counted on more.
 
         Once it has ended only victims leave that were asked, or may have been.
         """
@@ -160,12 +159,12 @@ class PlanManager:
             plan.needed = set(plan.asking)
         self.index.put(plan)
         if plan.record.notice:
-            self.noticed |= {victim.key: None for victim in plan.record.victims}
+            self.noticed |= {row.key: None for row in plan.record.victims}
         self._state.pending.count_on(plan.id, plan.counted_on())
         for uid in plan.evictions.keys() - plan.gone - plan.needed:
             self._log.give_back(plan.id, uid)
-        nodes = dict.fromkeys(member.node for member in plan.members.values())
-        for node in nodes | dict.fromkeys(eviction.node for eviction in plan.evictions.values()):
+        nodes = dict.fromkeys(row.node for row in plan.members.values())
+        for node in nodes | dict.fromkeys(row.node for row in plan.evictions.values()):
             self.unchecked |= dict.fromkeys(other for other in self.index.of(node) if other is not plan)
 
     def promised(self, pod: Pod) -> Promised:
@@ -188,16 +187,16 @@ class PlanManager:
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> Ending | None:
         """The watch showed something new: the plans that it concerns are to be looked at.
 
-        Returns why it is over for a preemptor that has changed. If a scheduler has cleared its
-        nomination, decisions count that as standing. If it did so to preempt there for a pod of
-        higher priority, the next look finds that the room is lost.
+        Returns why it is over for a preemptor that has changed. If a scheduler has cleared
+        its nomination, decisions count that as standing. If it did so to preempt there for
+        a pod of higher priority, the next look finds that the room is lost.
         """
         key, old, new = change.key, change.old, change.new
         if kind is not PODS:
             holding = (plan for plan in self.index.by_id.values() if plan.devices)
             self.unchecked |= dict.fromkeys(self.index.of(key) if kind is NODES else holding)
             return None
-        # 1. There is less room or more, since it came to a node or left it; or plans want it to go.
+        # 1. It came to a node or left it; or plans want it to go.
         here, before = set[str](), set[str]()
         for pod, nodes in (new, here), (old, before):
             if pod is not None and not is_terminal(pod):
@@ -226,11 +225,11 @@ class PlanManager:
     def note(self, plan: Plan, verb: Verb, pod: Pod, said: Effect | ApiError) -> None:
         """Take in what came of a request for a plan, which may have ended meanwhile.
 
-        In vain, it is made again after a pause; a nomination with the pod's next version.
+        In vain, it is made again after a pause, a nomination with the pod's next version.
         """
         error = said if isinstance(said, ApiError) else None
         now, uid, key = self.clock.monotonic(), pod.metadata.uid, key_of(pod)
-        # 1. When the next request about the pod may be made, and whether it may be on its way out.
+        # 1. When to ask about the pod next, and whether it may be on its way out.
         tries = plan.tries.setdefault(uid, Tries())
         tries.refused = said is Effect.REFUSED
         if error or tries.refused:
@@ -265,7 +264,7 @@ class PlanManager:
             self.settle(plan)
 
     def asked(self, plan: Plan, victim: Pod) -> None:
-        """A victim was asked to leave: its time to end begins, and it counts for the rates."""
+        """A victim was asked to leave: its time to end begins, and rates count it."""
         uid, now = victim.metadata.uid, self.clock.monotonic()
         by = self._state.pods.get(plan.member_for(victim).key)
         policy = policy_for(by, self.context.policy_set)
@@ -278,7 +277,7 @@ class PlanManager:
         plan.evicting = plan.evicting or self._state.newest
 
     def victim_left(self, victim: Pod) -> Plan | None:
-        """The plan that told this victim, which leaves because of that before it is asked."""
+        """The plan that told this victim, which leaves before it is asked."""
         record, uid = notice_of(victim), victim.metadata.uid
         plan = self.index.by_id.get(record.plan) if record else None
         if plan and uid in plan.notices and uid in plan.needed and uid not in plan.asking:
@@ -287,7 +286,7 @@ class PlanManager:
         return None
 
     def look(self, plan: Plan) -> Do | Wait | End:
-        """What to do next for a plan, by what there is now; victims that are not needed stay."""
+        """What to do next for a plan; victims that are not needed stay."""
         state, evaluator, now = self._state, self.evaluator, self.clock.monotonic()
         # 1. Who was on its way out has left, or victims are imagined to be gone.
         for uid, victim in list(plan.asking.items()) if not plan.busy else ():
@@ -298,14 +297,12 @@ class PlanManager:
             self.settle(plan)
         view = Look(plan, self.context, Now(now, self.clock.wall()))
         try:
-            # 2. Note since when there is room, and until when the plan may go on. Maybe
-            #    kube-controller-manager has yet to take back what a victim held.
+            # 2. Note since when there is room, and until when it goes on if no claims are awaited.
             awaited = any(row.uid in state.pending.awaited for row in plan.record.victims)
-            there = not (awaited or plan.rehearsed or view.left)
-            for member, pod in view.pods:
-                there = there and member.nominated
-                if there and not evaluator.fits_on(pod, member.node):
-                    there = view.fits_elsewhere(member, pod)
+            there = not (awaited or plan.rehearsed or view.left) and all(
+                member.nominated and (evaluator.fits_on(pod, member.node) or view.fits_elsewhere(member, pod))
+                for member, pod in view.pods
+            )
             plan.roomy = min(plan.roomy, now) if there else math.inf
             for member, pod in view.pods:
                 taken = member.devices and claims_in_the_way(state.snapshot, plan, member)
@@ -314,9 +311,7 @@ class PlanManager:
                     self._hold_devices(member)
             if not plan.rehearsed:
                 timeout = view.policy.plan_timeout if view.policy else plan.timeout
-                plan.deadline = math.inf
-                if not awaited:
-                    plan.deadline = time_limit(plan, evaluator, self.index, timeout)
+                plan.deadline = math.inf if awaited else time_limit(plan, evaluator, self.index, timeout)
             # 3. By that it is said what to do.
             step = view.step()
         except ClusterError as error:
@@ -348,8 +343,8 @@ class PlanManager:
     def end(self, plan: Plan, ending: Ending, because: Member | None = None) -> list[Member]:
         """End a plan, maybe `because` of a member, or have that leave it.
 
-        Returns for whom it is over now: for nobody if it has ended before. The next look says
-        whether the others go on without one. If the lease is lost it may be taken up again.
+        Returns for whom it is over now: for nobody if it has ended before. The next look
+        says whether others go on. If the lease is lost it may be taken up again.
         """
         if plan.ended:
             return []
@@ -365,7 +360,7 @@ class PlanManager:
             if ending is not Ending.DEPOSED:
                 self._log.plans.pop(member.uid, None)
                 self.noticed[member.key] = None
-        plan.unplaced = [member for member in plan.unplaced if not member.ended]
+        plan.unplaced = [row for row in plan.unplaced if not row.ended]
         if plan.unplaced:
             self.unchecked[plan] = None
         else:
@@ -379,7 +374,7 @@ class PlanManager:
         return members
 
     def forget(self) -> None:
-        """This process leads no more: the next leader reads what becomes of those being asked."""
+        """This process leads no more: the next one reads what becomes of those being asked."""
         for plan in list(self.index.by_id.values()):
             plan.asking.clear()
             self.settle(plan)

@@ -34,38 +34,33 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     period since it was asked or seen to leave.
     """
     state, snapshot, leaving = evaluator.state, evaluator.state.snapshot, index.leaving
-    now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
-    pods = snapshot.pods
+    pods, now, wall = snapshot.pods, evaluator.clock.monotonic(), evaluator.clock.wall()
     if math.isfinite(plan.roomy):
         if plan.record.resize:
             return plan.roomy + timeout  # the kubelet tries again once a pod has left
-        known = (state.pods.get(member.key) for member in plan.unplaced)
-        chance = evaluator.schedulers.chance
-        chances = [chance(pod, plan.roomy, timeout) for pod in known if pod]
+        known = (state.pods.get(row.key) for row in plan.unplaced)
+        chance, since = evaluator.schedulers.chance, plan.roomy
+        chances = [chance(pod, since, timeout) for pod in known if pod]
         return max(chances, default=math.inf) + timeout
     ends = [plan.started, *(leaving.get(uid, -math.inf) for uid in plan.gone)]
     ends += [until for uid, until in plan.notices.items() if uid in plan.needed]
     rows = evaluator.leaving_within(math.inf, Now(now, wall))
     here = np.isin(pods.node[rows], snapshot.nodes.rows_of(plan.nodes))
-    victims = snapshot.pod_rows([victim.key for victim in plan.record.victims])
+    victims = snapshot.pod_rows([row.key for row in plan.record.victims])
     for row in rows[here | np.isin(rows, victims)].tolist():
         uid, pod = pods.uids[row], state.pods.get(pods.key(row))
         if pod and pod.metadata.deletion_timestamp:
             written = pod.metadata.deletion_grace_period_seconds
-            grace = grace_of(pod) if written is None else written
-            leaving.setdefault(uid, now + grace)
+            leaving.setdefault(uid, now + (grace_of(pod) if written is None else written))
         ends += float(pods.gone_at[row]) - wall + now, leaving.get(uid, -math.inf)
     return max(ends) + timeout
 
 
 def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
     """Preemptors of equal priority that the node was chosen for later: lost room is theirs."""
-    node, priority, keys = member.node, member.priority, list[str]()
-    for other in index.of(node):
-        if other.order > plan.order:
-            rows = (row for row in other.unplaced if row.node == node)
-            keys += [row.key for row in rows if row.priority == priority]
-    return keys
+    later = [other for other in index.of(member.node) if other.order > plan.order]
+    rows = [row for other in later for row in other.unplaced if row.node == member.node]
+    return [row.key for row in rows if row.priority == member.priority]
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
@@ -85,7 +80,7 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
         namespace, consumers = claims[name].metadata.namespace, claims[name].status.reserved_for
         users |= {f"{namespace}/{user.name}" for user in consumers or ()}
     begun, back = plan.evicting, dict[str, str]()
-    victims = {victim.uid for victim in plan.record.victims}
+    victims = {row.uid for row in plan.record.victims}
     for key in (*users, *keys):
         pod = state.pods.get(key)
         if not (pod and begun and begun.is_before(pod)) or pod.metadata.uid in victims:

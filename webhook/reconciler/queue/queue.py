@@ -124,7 +124,7 @@ class NodeBackoff(Struct):
         return [known for known in self._known.values() if now < known.until]
 
     def leave_out(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
-        """Leave a node out from now on; its cause has `lasted` so many seconds."""
+        """Leave a node out from now on; its cause `lasted` so many seconds."""
         known, (first, longest) = self._known.get(node), _NODE_BACK_OFF
         times = known.times + 1 if known and now < known.forgotten else 1
         seconds = exponential(times, max(first, 2 * lasted), longest)
@@ -176,7 +176,7 @@ class Queue:
         self.entries: dict[str, QueuedPreemptor] = {}
         """For others to read."""
         self.behind: dict[str, None] = {}
-        """Those that pods which are placed first keep from a plan, for others to read."""
+        """Those kept from a plan by pods that are placed first, for others to read."""
         self.events = 0
         """Those that could help somebody."""
         self._waiting: dict[str, QueuedPreemptor] = {}
@@ -185,7 +185,7 @@ class Queue:
         self._shares: Newest[str, _Share] = Newest(_MOST_NAMESPACES)
         """By namespace, for a while also of one without pods."""
         self._order: list[tuple[int, float, _Turn, _Share]] = []
-        """A heap: descending priority, what a namespace has had at least, its first turn."""
+        """A heap: descending priority, what a namespace had at least, its first turn."""
         self._last, self._most = 0.0, 0.0
         """What the namespace tried last has had, and the one with most."""
         self._turn = 0
@@ -193,7 +193,7 @@ class Queue:
     def offer(
         self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0
     ) -> QueuedPreemptor:
-        """Take in a preemptor, to be tried at `due`, in place of another pod of its name."""
+        """Take in a preemptor, to be tried at `due`, in place of one of its name."""
         self.remove(key)
         share = self._shares.made(key.partition("/")[0], _Share)
         share.had = share.had if share.pods else max(share.had, self._last)
@@ -256,7 +256,7 @@ class Queue:
             self.behind[entry.key] = None
 
     def retry(self, entry: QueuedPreemptor, now: float, *, due: float = 0.0, reason: str = "") -> None:
-        """Try it again at `due`, at once if that is past; without a `reason` it keeps its own."""
+        """Try it again at `due`, at once if that is past; a `reason` replaces its own."""
         entry.reason = reason or entry.reason
         self._move(entry, QueueState.BACKOFF if due > now else QueueState.ACTIVE, due)
 
@@ -277,14 +277,15 @@ class Queue:
     def plan_ended(
         self, entry: QueuedPreemptor, now: float, *, in_vain: bool, at_once: bool, reason: str, lost: bool = False
     ) -> None:
-        """Its plan came to nothing: try it again after a while, or the first time `at_once`.
+        """Its plan came to nothing: try it again later, or the first time `at_once`.
 
-        It is an attempt if it was `in_vain`, that is, if victims were asked. So is the
-        second nomination in a row that was `lost`: two that nominate a pod must not fight.
+        It is an attempt if it was `in_vain`: victims were asked. So is the second
+        nomination in a row that was `lost`: two that nominate a pod must not fight.
         """
         entry.losses = entry.losses + 1 if lost else 0
         if entry.losses > 1:
-            reason = f"somebody else nominates it, too: {entry.losses} plans in a row have lost their nomination"
+            reason = f"somebody else nominates it, too: {entry.losses} plans in a row"
+            reason += " have lost their nomination"
         first = entry.plan_failures == 0
         entry.plan_failures += 1
         if in_vain or entry.losses > 1:
@@ -295,7 +296,7 @@ class Queue:
         self.retry(entry, now, due=now if first and at_once else now + pause, reason=reason)
 
     def wake(self, now: float, keys: Iterable[str] | None = None) -> bool:
-        """An event could help those that wait, or those of these keys; whether there are any.
+        """An event could help those that wait, or these keys; whether there are any.
 
         Nobody is tried before its back-off is over, and nobody's own time is put off.
         """
@@ -316,7 +317,7 @@ class Queue:
         return self._timers[0][0] if self._timers else math.inf
 
     def _move(self, entry: QueuedPreemptor, state: QueueState, due: float = 0.0) -> None:
-        """Put an entry among those of a state, until it is `due` if that has a timer."""
+        """Put an entry among those of a state, until `due` if that has a timer."""
         share = entry.share
         share.ready -= entry.state is QueueState.ACTIVE
         self._turn += 1
@@ -335,7 +336,7 @@ class Queue:
             self._waiting[entry.key] = entry
 
     def _stand(self, share: _Share, priority: int) -> None:
-        """Give the first one of a namespace its place, by what that has had so far."""
+        """Give the first one of a namespace its place, by what that had so far."""
         turns = share.turns[priority]
         while turns and turns[0][3].turn != turns[0][2]:
             heapq.heappop(turns)

@@ -205,10 +205,10 @@ _NOTICE = msgspec.json.Decoder(NoticeRecord)
 
 
 def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:
-    """The annotation's text: compact JSON of at most 32 KiB, or 128 KiB with uids alone."""
+    """The text: compact JSON of at most 32 KiB, or 128 KiB with uids alone."""
     text, room = msgspec.json.encode(record), _ROOM
     if len(text) > room and isinstance(record, PlanRecord):
-        uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims)
+        uids = tuple(PlanVictim(uid=row.uid, group=row.group) for row in record.victims)
         record, room = replace(record, victims=uids, devices=()), _ROOM_FOR_UIDS
         text = msgspec.json.encode(record)
     while len(text) > room and not isinstance(record, NoticeRecord) and record.victims:
@@ -222,7 +222,7 @@ def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:
 
 
 def digest_of(pod: Pod, texts: Mapping[str, str] | None = None) -> str:
-    """By what a leader knows plan and decision that it wrote on a pod, or is to write as `texts`."""
+    """By what a leader knows its plan and decision on a pod, or these `texts` for it."""
     annotations = {**(pod.metadata.annotations or {}), **(texts or {})}
     said = f"{pod.metadata.uid}\n{annotations.get(PLAN, '')}\n{annotations.get(DECISION, '')}"
     return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
@@ -230,7 +230,7 @@ def digest_of(pod: Pod, texts: Mapping[str, str] | None = None) -> str:
 
 def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
     """The plan with the names of its victims that are among the pods."""
-    if all(victim.name for victim in record.victims):
+    if all(row.name for row in record.victims):
         return record
     known = {pod.metadata.uid: pod.metadata for pod in pods}
     victims = list(record.victims)
@@ -256,7 +256,7 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
 
 
 def carries(pod: Pod, plan: str) -> bool:
-    """Whether a plan is on a pod: the one of this id, or just this text."""
+    """Whether a plan is on a pod: of this id, or just this text."""
     text = (pod.metadata.annotations or {}).get(PLAN)
     return text is not None and (text == plan or f'"id":"{plan}"' in text)
 
@@ -268,7 +268,7 @@ def not_own(pod: Pod) -> dict[str, str]:
 
 
 def notice_patch(record: NoticeRecord | None, now: float) -> dict[str, Any]:
-    """A patch that gives a pod a notice, or takes it off if None; an older answer goes with both.
+    """A patch that gives a pod a notice, or takes it off; an older answer goes, too.
 
     `now` is in seconds since the epoch.
     """
@@ -300,7 +300,7 @@ def notice_of(pod: Pod) -> NoticeRecord | None:
 
 
 def is_ready(pod: Pod, plan: str) -> bool:
-    """Whether a pod with a notice of this plan says that it need not be waited for."""
+    """Whether a pod with a notice of this plan says that it is ready to go."""
     if (pod.metadata.annotations or {}).get(READY) != "true":
         return False
     notice = notice_of(pod)

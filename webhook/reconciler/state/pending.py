@@ -96,21 +96,21 @@ class Pending:
         }
 
     def leaves_for(self, key: str) -> set[str]:
-        """The plans, by id, that count on the pod to leave, which it has yet to do."""
+        """The plans (ids) that count on the pod to leave; none if it is leaving."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp:
             return set()
         return {plan for plan, row in self._counted.get(key, {}).items() if row.end}
 
     def over(self, key: str, pod: Pod) -> str | None:
-        """The node of the plan that is written on the pod, if that is over; else None."""
+        """The node of the plan written on the pod, if that is over; else None."""
         rows = self._counted.get(key, {}).items()
         return next((row.node for plan, row in rows if row.off and carries(pod, plan)), None)
 
     # What is done.
 
     def count_on(self, plan: str, pods: Mapping[str, CountedOn | None]) -> None:
-        """What a plan, by its id or text, counts on of these pods now; None for nothing."""
+        """What a plan (its id or text) counts on of these pods; None for nothing."""
         changed, budgets = list[str](), set[str]()
         for key, expected in pods.items():
             if (pod := self._pods.get(key)) is None:
@@ -133,13 +133,13 @@ class Pending:
         self._take(PODS, changed)
 
     def forget_over(self) -> None:
-        """This process leads no more: the next one may go on with plans that are over."""
+        """This process leads no more: the next may go on with plans that are over."""
         for key, rows in list(self._counted.items()):
             for plan in [plan for plan, row in rows.items() if row.off]:
                 self.count_on(plan, {key: None})
 
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
-        """This pod is `gone`, and its claims soon; or it is there, and they are as shown."""
+        """This pod is `gone`, and its claims soon; or it and they are as shown."""
         if gone is not (uid in self.awaited) and uid in self._claims:
             self.awaited ^= {uid}
             self._take(CLAIMS, tuple(self._claims[uid]))
@@ -178,7 +178,7 @@ class Pending:
         self._take(BUDGETS, budgets)
 
     def expected(self, kind: SnapshotKind, key: str, shown: Any) -> Any:
-        """The object that is `shown` as decisions are to see it; None if it counts as gone."""
+        """The `shown` object as decisions are to see it; None if it counts as gone."""
         if kind is PODS:
             return None if shown is None or is_terminal(shown) else self._pod(key, shown)
         if kind is BUDGETS and shown is not None and (spent := len(self.spending(key))):
@@ -209,7 +209,7 @@ class Pending:
         return pod
 
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
-        """A claim that stays in use keeps its allocation, and so does one without finalizer."""
+        """A claim in use keeps its allocation, and so does one without finalizer."""
         users, allocation = claim.status.reserved_for or [], claim.status.allocation
         staying = [user for user in users if user.uid not in self.awaited]
         finalizers = claim.metadata.finalizers or ()
@@ -223,9 +223,9 @@ class Pending:
 
 
 def _grant(budget: PodDisruptionBudget | None, key: str) -> str | None:
-    """When the budget granted a disruption for the pod, or an earlier one of its name."""
-    granted = budget.status.disrupted_pods if budget else None
-    return (granted or {}).get(key.partition("/")[2])
+    """When the budget granted a disruption for the pod or an earlier namesake."""
+    granted = (budget.status.disrupted_pods if budget else None) or {}
+    return granted.get(key.partition("/")[2])
 
 
 def _spends(pod: Pod, budget: PodDisruptionBudget) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -40,7 +41,7 @@ class Index(dict[V, dict[str, T]], Generic[V, T]):
         """By key, the values of the objects that have some."""
 
     def put(self, key: str, item: T | None) -> Collection[V]:
-        """Add or update an object, None takes it away; its old and new values if they differ."""
+        """Update an object, None takes it away; its old and new values if they differ."""
         old, new = self.known.get(key, ()), () if item is None else self._values_of(item)
         if not (old or new):  # so it is with most pods
             return ()
@@ -109,14 +110,14 @@ class PodIndexes:
         self._snapshot = snapshot
         self._claim_shape = partial(claim_shape, snapshot.claims, snapshot.volumes)
         self._users: Index[str, Pod] = Index(lambda pod: device_claims_of(pod).union(*(claims_of(pod) or ())))
-        """By claim on volumes or devices, the pods that name it, or for which it is made."""
+        """By claim, the pods that name it, or for which it is made."""
         self.waiting: Index[_Shape, Pod] = Index(self._shapes)
         self._read: set[str] = set()
         self._grouped_by: frozenset[str] = frozenset()
         """The keys of labels by which waiting pods are grouped now."""
         self._confined: Index[_Confinement, Pod] = Index(_confinements)
         self._only_node: dict[_Confinement, str] = {}
-        """The one node on which they can run, empty for none; no entry for several."""
+        """The only node where they can run, empty for none; no entry for several."""
         self._unjudged: set[_Confinement] = set()
         """Those of which that is not known yet."""
         self._daemons = Table(snapshot.pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
@@ -124,7 +125,7 @@ class PodIndexes:
         """The nodes with devices of each driver."""
 
     def put(self, key: str, pod: Pod | None) -> Collection[str]:
-        """Add or update a pod, None takes it away; the claims that this keeps or releases."""
+        """Update a pod, None takes it away; the claims that this keeps or releases."""
         if pod is not None and len(self._read) <= _MOST_KEYS:
             self._read |= label_keys_read(pod)
         for index in (self.members, self.owned, self._users, self.waiting):
@@ -142,7 +143,7 @@ class PodIndexes:
         return {key for claim in self.keeping for key in self._users.get(claim, ())}
 
     def changed(self, change: Change[Any]) -> None:
-        """A node, volume, claim or device has changed, and with it what follows from it."""
+        """A node, volume, claim or device has changed, and what follows from it."""
         old, new = change.old, change.new
         match new or old:
             case Node():
@@ -176,13 +177,15 @@ class PodIndexes:
         return None
 
     def groups(self, ahead_of: Pod | None = None) -> list[WaitingGroup]:
-        """All groups, or those that a pod's scheduler tries before it, most important first."""
-        groups = list(self._grouped().items())
-        if ahead_of is not None:
-            scheduler, priority = ahead_of.spec.scheduler_name, ahead_of.spec.priority or 0
-            groups = [row for row in groups if row[0].scheduler == scheduler and row[0].priority > priority]
-        groups.sort(key=lambda row: -row[0].priority)
-        return [WaitingGroup(shape.priority, pods) for shape, pods in groups]
+        """All groups, or those a scheduler tries before a pod, most important first."""
+        spec, groups = ahead_of.spec if ahead_of else None, list[WaitingGroup]()
+        for shape, pods in self._grouped().items():
+            if spec and spec.scheduler_name != shape.scheduler:
+                continue
+            if not spec or shape.priority > (spec.priority or 0):
+                groups.append(WaitingGroup(shape.priority, pods))
+        groups.sort(key=attrgetter("priority"), reverse=True)
+        return groups
 
     def _shapes(self, pod: Pod) -> Collection[_Shape]:
         spec = pod.spec
@@ -193,7 +196,7 @@ class PodIndexes:
         return (_Shape(spec.scheduler_name, spec.priority or 0, read),)
 
     def _grouped(self) -> Index[_Shape, Pod]:
-        """The pods by shape, after those were put again whose labels are read only now."""
+        """The pods by shape, grouped by the labels that are read by now."""
         read = self._read
         if len(read) > len(self._grouped_by):
             new, self._grouped_by = read - self._grouped_by, frozenset(read)
@@ -205,7 +208,7 @@ class PodIndexes:
     # The pods that can run on one node only.
 
     def last_resort(self) -> Mask:
-        """The pods, by row, that could run on no other node: a DaemonSet's, or confined."""
+        """The pods, by row, that could run on no other node: of a DaemonSet, or confined."""
         for group in self._unjudged:
             node = self._node_of(group, next(iter(self._confined[group].values())))
             self._only_node.pop(group, None)
@@ -257,7 +260,7 @@ class PodIndexes:
 
 
 def device_claims_of(pod: Pod, *, made: bool = True) -> frozenset[str]:
-    """The claims on devices, `namespace/name`, that a pod names or that were `made` for it."""
+    """The claims on devices (keys) that a pod names or that were `made` for it."""
     if not pod.spec.resource_claims:
         return frozenset()
     statuses = pod.status.resource_claim_statuses or () if made else ()

@@ -91,14 +91,14 @@ class State:
         """Pods to be read again, for annotations that were not kept before."""
 
     def keep(self, annotations: Collection[str]) -> None:
-        """Have the snapshot keep these pod annotations, too; their pods are read again."""
+        """Keep these pod annotations, too; their pods are read again."""
         if added := set(annotations) - self.snapshot.pods.annotations:
             self.snapshot.pods.annotations |= added
             pods = self.pods.items().items()
             self._unread += [key for key, pod in pods if not added.isdisjoint(pod.metadata.annotations or ())]
 
     async def run(self) -> None:
-        """Keep everything current until cancelled; pods come after what they are judged by."""
+        """Keep everything current until cancelled; pods come last."""
         async with asyncio.TaskGroup() as tasks:
             others = [cache for cache in self.caches.values() if cache is not self.pods]
             for cache in others:
@@ -118,7 +118,7 @@ class State:
 
     @property
     def whole(self) -> bool:
-        """Whether all is here that decisions read, and no cache is taking in a list."""
+        """Whether all that decisions read is here, and no cache takes in a list."""
         return not self._unread and all(cache.whole.is_set() for cache in self.caches.values())
 
     async def wait_until_whole(self) -> None:
@@ -130,7 +130,7 @@ class State:
             await asyncio.gather(*(cache.whole.wait() for cache in self.caches.values()))
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each watch was heard from, by resource; infinite before the first time."""
+        """Seconds since each watch was heard from, by resource; infinite before."""
         return {resource.plural: cache.age() for resource, cache in self.caches.items()}
 
     def pod_of(self, key: str, uid: str) -> Pod | None:
@@ -139,9 +139,8 @@ class State:
         return pod if pod and pod.metadata.uid == uid else None
 
     def waiting_members(self, group: GroupKey) -> list[Pod]:
-        """The pods of a group that have no node, also those with scheduling gates."""
-        keys = sorted(self.index.members.get(group, ()))
-        return list(filter(None, map(self.pods.get, keys)))
+        """The pods of a group without a node, also those with scheduling gates."""
+        return list(filter(None, map(self.pods.get, sorted(self.index.members.get(group, ())))))
 
     def hold_devices(self, key: str, uid: str, devices: Collection[DeviceId]) -> None:
         """Count these devices as taken for a preemptor, and no others."""
@@ -160,7 +159,7 @@ class State:
             if new and not old:
                 self.newest = self.newest.after(new)
             elif new and old and old.spec.node_name and old.status.start_time:
-                # The first start counts: whoever may write another one changes nothing.
+                # The first start counts: who writes another one changes nothing.
                 new.status.start_time = old.status.start_time
             self.pending.pod_changed(change)
         self._take(kind, (change.key,))
@@ -168,7 +167,7 @@ class State:
             self.index.changed(change)
 
     def _take(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
-        """Take objects in, with what is expected of them; what cannot be read is left out."""
+        """Take objects in, as expected; what cannot be read is left out."""
         for key in keys:
             item = expected = self.pending.expected(kind, key, self.caches[kind.resource].get(key))
             uid = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
