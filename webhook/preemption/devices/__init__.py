@@ -1,1 +1,1 @@
-"""Devices for one node: what is published, what is taken, and whether claims can be allocated together."""
+"""Devices for one node: what is published, what is taken, what claims can be allocated."""

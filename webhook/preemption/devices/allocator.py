@@ -1,8 +1,8 @@
-"""Whether claims can be allocated together on one node: the search of Kubernetes' structured allocator.
+"""Whether claims can be allocated together on a node: as Kubernetes' structured allocator.
 
-It goes depth first: claims, requests and devices are tried in a fixed order, and the first
-complete allocation is taken. What kube-scheduler's search misses is missed here, too:
-evicting pods for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
+The search goes depth first: claims, requests and devices are tried in a fixed order, and the
+first complete allocation is taken. What kube-scheduler's search misses is missed here, too:
+pods would go for it in vain (docs/kubernetes-behaviour.md K45 to K48).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.preemption.devices.constraints import AttributeConstraint, consumed, fits_capacity
-from webhook.preemption.devices.pools import CounterName, NodePlace, Pool, PublishedDevice, consumption_of
+from webhook.preemption.devices.pools import CounterName, NodePlace, Pool, PublishedDevice
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceShape
@@ -28,12 +28,13 @@ DEEPEST = 400
 
 
 class TakenDevices:
-    """The allocations of all claims but the `freed` ones (keys), and the devices `beside` these."""
+    """The devices of all claims but the `freed` ones (keys), and those `beside`."""
 
     def __init__(
         self, claims: ClaimIndex | None, freed: frozenset[str] = frozenset(), beside: Collection[DeviceId] = ()
     ) -> None:
-        self._holders, self._shares = ({}, {}) if claims is None else (claims.holders, claims.shares)
+        self._holders = claims.holders if claims else {}
+        self._shares = claims.shares if claims else {}
         self.freed, self._beside = freed, beside
 
     def holds(self, device: DeviceId) -> bool:
@@ -42,7 +43,7 @@ class TakenDevices:
         return (keys is not None and not keys <= self.freed) or device in self._beside
 
     def consumption(self, device: DeviceId) -> Counter[str] | None:
-        """What shares of the device consume of its capacities, in nanos; None if no share says."""
+        """What shares consume of the device's capacities, in nanos; None if no share says."""
         total: Counter[str] | None = None
         for key, shares in self._shares.get(device, {}).items():
             for share in shares if key not in self.freed else ():
@@ -53,7 +54,8 @@ class TakenDevices:
 
     def in_use(self, device: DeviceId) -> bool:
         """Whether a claim has the device, or a share of it."""
-        return self.holds(device) or any(key not in self.freed for key in self._shares.get(device, ()))
+        shares = self._shares.get(device, {})
+        return self.holds(device) or not shares.keys() <= self.freed
 
 
 class OutOfStepsError(Exception):
@@ -97,9 +99,10 @@ _Undo = Callable[[], None]
 def allocate(
     place: NodePlace, pools: Sequence[Pool], claims: Sequence[ClaimDemand], allocated: TakenDevices, steps: Steps
 ) -> list[Allocation] | None:
-    """The claims' devices, None if they cannot be had together. Raises DemandError and OutOfStepsError.
+    """The claims' devices, None if they cannot be had together.
 
-    The pools are those that the node reaches, in the order in which devices are tried.
+    The node reaches the pools, in the order in which devices are tried. Raises DemandError
+    and OutOfStepsError.
     """
     if not claims:
         return []
@@ -123,7 +126,7 @@ class _Search:
         self.constraints: list[list[AttributeConstraint]] = []
         self.taken: dict[DeviceId, set[int]] = defaultdict(set)
         self.consumed: dict[DeviceId, Counter[str]] = defaultdict(Counter)
-        # As there by the pool's name: of pools of one name the first that is asked tells what there is (K45)
+        # By the pool's name: of pools of one name the first that is asked counts (K45)
         self.counters: dict[str, Counter[CounterName]] = defaultdict(Counter)
         self.available: dict[str, Counter[CounterName]] = {}
         self.results: list[list[Allocation]] = [[] for _ in self.claims]
@@ -132,13 +135,12 @@ class _Search:
         for number, claim in enumerate(self.claims):
             least = 0
             for place, alternatives in enumerate(claim.requests):
-                counts = [self._count((number, place, sub), request) for sub, request in enumerate(alternatives)]
-                least += min(counts)
+                tried = enumerate(alternatives)
+                least += min(self._count((number, place, sub), request) for sub, request in tried)
             if least > MOST_RESULTS:
-                raise DemandError(
-                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
-                )
-            self.constraints.append([AttributeConstraint(constraint) for constraint in claim.constraints])
+                excess = f"{least} exceeds the claim limit of {MOST_RESULTS}"
+                raise DemandError(f"claim {claim.key}: number of requested devices {excess}")
+            self.constraints.append([*map(AttributeConstraint, claim.constraints)])
         if self._is_short():
             return None
         try:
@@ -148,19 +150,22 @@ class _Search:
         return [*chain(*self.results)] if done else None
 
     def _is_short(self) -> bool:
-        """Whether a request wants more devices than match and are free: no set has to be tried.
+        """Whether a request wants more devices than match and are free.
 
-        Not told for all devices, and if an expression fails on one: these may end in an error.
+        Not told if one wants all, or an expression fails: these may end in an error.
         """
         shapes = np.array([device.shape for device in self.devices], np.intp)
-        requests = [alternatives for claim in self.claims for alternatives in claim.requests]
+        requests = [*chain(*(claim.requests for claim in self.claims))]
         for request in chain(*requests):
             if request.mode == "All" or (request.selects[shapes] == ERROR).any():
                 return False
-        free = np.array([not self.allocated.holds(device.id) for device in self.devices], np.bool_)
+        held = [self.allocated.holds(device.id) for device in self.devices]
+        free = ~np.array(held, np.bool_)
         for request, *others in requests:
+            if others or request.admin:
+                continue
             matching = free & (request.selects[shapes] != 0) & request.tolerated[shapes]
-            if not (others or request.admin) and np.count_nonzero(matching) < request.number:
+            if np.count_nonzero(matching) < request.number:
                 return True
         return False
 
@@ -172,15 +177,13 @@ class _Search:
         for pool in self.pools:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
-                raise DemandError(
-                    f"claim {request.claim}, request {request.name}: asks for all devices, but resource pool"
-                    f" {pool.name} is currently {state}"
-                )
+                trouble = f"resource pool {pool.name} is currently {state}"
+                raise DemandError(f"{request.where}: asks for all devices, but {trouble}")
             matching += [device for device in pool.devices if self._is_meant(request, device)]
         return len(matching)
 
     def _request(self, claim: int, number: int, depth: int) -> bool:
-        """Allocate this request of the claim, and all that comes after it in all claims."""
+        """Allocate this request of the claim, and all that comes after it."""
         if depth > DEEPEST:
             raise OutOfStepsError
         requests = self.claims[claim].requests
@@ -202,7 +205,7 @@ class _Search:
         return False
 
     def _next(self, place: _Place, had: int, start: int, depth: int) -> bool:
-        """Allocate what the request lacks beside `had` devices; those before `start` were tried."""
+        """Allocate what the request lacks beside `had` devices, from `start` on."""
         if depth > DEEPEST:
             raise OutOfStepsError
         claim, number, sub = place
@@ -218,8 +221,10 @@ class _Search:
         tried = self.devices[start:] if wants is None else wants[had : had + 1]
         for at, device in enumerate(tried, start + 1):
             self.steps.take()
-            if wants is None and (self._is_taken(request, device.id, claim) or not self._is_meant(request, device)):
-                continue
+            if wants is None:
+                taken = self._is_taken(request, device.id, claim)
+                if taken or not self._is_meant(request, device):
+                    continue
             undo = self._take(claim, request, device, must=wants is not None)
             if undo is None:
                 continue
@@ -239,11 +244,12 @@ class _Search:
         return self.allocated.holds(device) or bool(self.taken.get(device))
 
     def _is_meant(self, request: Request, device: PublishedDevice) -> bool:
-        """Whether the request may have the device and fits its capacity. Raises DemandError."""
+        """Whether the request may have the device and fits. Raises DemandError."""
         answer = int(request.selects[device.shape])
         if answer == ERROR:
             raise request.error(DeviceShape(device.id.driver, device.device))
-        return bool(answer) and device.reachable(self.node) and self._fits(request, device)
+        reachable = answer and device.reachable(self.node)
+        return bool(reachable) and self._fits(request, device)
 
     def _fits(self, request: Request, device: PublishedDevice) -> bool:
         if not (device.device.capacity or request.capacity):
@@ -253,7 +259,7 @@ class _Search:
         return fits_capacity(device.device, request.capacity, taken or {}, own or {})
 
     def _take(self, claim: int, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
-        """Take the device for the claim's request; returns how to give it back, None if it is not had."""
+        """Take the device, and tell how to give it back; None if it is not had."""
         id_ = device.id
         several = device.device.allow_multiple_allocations
         if not (several and request.admin) and self._is_taken(request, id_, claim):
@@ -284,22 +290,20 @@ class _Search:
                 if not any(self.consumed[id_].values()):
                     del self.consumed[id_]
             if not several and counted:
-                self.counters[id_.pool].subtract(consumption_of(device.device))
+                self.counters[id_.pool].subtract(device.consumption)
             self.results[claim].pop()
 
         return undo
 
     def _satisfies(self, request: Request, device: PublishedDevice, claim: int, *, must: bool) -> bool:
-        """Add the device to all constraints of the claim, or to none: DemandError if it `must` be."""
+        """Add the device to all constraints, or to none: DemandError if it `must` be."""
         constraints = self.constraints[claim]
         for number, constraint in enumerate(constraints):
             if constraint.add(request, device):
                 continue
             if must:
-                raise DemandError(
-                    f"claim {request.claim}, request {request.name}: cannot add device {device.id} because a claim"
-                    " constraint would not be satisfied"
-                )
+                reason = "because a claim constraint would not be satisfied"
+                raise DemandError(f"{request.where}: cannot add device {device.id} {reason}")
             for added in constraints[:number]:
                 added.remove(request)
             return False
@@ -307,12 +311,14 @@ class _Search:
 
     def _take_counters(self, device: PublishedDevice) -> bool:
         """Consume the device's counters if there is enough of each."""
-        name, own = device.id.pool, consumption_of(device.device)
+        name, own = device.id.pool, device.consumption
         if name not in self.available:
-            self.available[name] = self._left(next(pool for pool in self.pools if pool.id == device.id[:2]))
+            pool = next(pool for pool in self.pools if pool.id == device.id[:2])
+            self.available[name] = self._left(pool)
         consumption = self.counters[name]
         consumption.update(own)
-        if all(amount >= consumption[counter] for counter, amount in self.available[name].items()):
+        available = self.available[name].items()
+        if all(amount >= consumption[counter] for counter, amount in available):
             return True
         consumption.subtract(own)
         return False
@@ -322,5 +328,5 @@ class _Search:
         left = Counter(pool.counters)
         for device in (*pool.devices, *pool.others):
             if device.device.consumes_counters and self.allocated.in_use(device.id):
-                left.subtract(consumption_of(device.device))
+                left.subtract(device.consumption)
         return left

@@ -1,9 +1,8 @@
-"""What a device must satisfy beside others: room in its capacities, and attributes that are equal or different.
+"""What a device must satisfy beside others: its capacities, and attributes to be equal or different.
 
-After Kubernetes' structured allocator (`consumable_capacity.go`); amounts are in nanos. It
-remembers distinct attributes by request: of several devices of one request only the last
-counts, and giving one back forgets them all (docs/kubernetes-behaviour.md K46). So a device
-is had here exactly if kube-scheduler takes it.
+As in Kubernetes' structured allocator (`consumable_capacity.go`), which remembers distinct
+attributes by request: of several devices of one request only the last counts, and giving one
+back forgets them all (docs/kubernetes-behaviour.md K46). Amounts are in nanos.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Amounts = Mapping[str, int]
 
 
 def fits_capacity(device: Device, wanted: Amounts, taken: Amounts, allocating: Amounts) -> bool:
-    """Whether the request fits beside what is consumed already, and by this allocation so far.
+    """Whether the request fits beside what is `taken`, also by this allocation so far.
 
     A request for a capacity that the device lacks never fits.
     """
@@ -40,11 +39,12 @@ def fits_capacity(device: Device, wanted: Amounts, taken: Amounts, allocating: A
 
 def consumed(device: Device, wanted: Amounts) -> dict[str, int]:
     """What a share of the device takes of each of its capacities."""
-    return {name: _amount(wanted.get(name), capacity) for name, capacity in (device.capacity or {}).items()}
+    capacities = (device.capacity or {}).items()
+    return {name: _amount(wanted.get(name), capacity) for name, capacity in capacities}
 
 
 def _amount(wanted: int | None, capacity: DeviceCapacity) -> int:
-    """The amount, rounded up to what the policy allows; not asked for, its default or all."""
+    """The amount, rounded up to what the policy allows; without one, the default or all."""
     policy = capacity.request_policy
     if policy is None:
         return nanos(capacity.value) if wanted is None else wanted
@@ -68,7 +68,8 @@ def _violates(amount: int, capacity: DeviceCapacity) -> bool:
         return False
     valid = policy.valid_range
     if valid is None:
-        return bool(policy.valid_values) and amount not in map(nanos, policy.valid_values or ())
+        values = policy.valid_values
+        return bool(values) and amount not in map(nanos, values or ())
     if valid.max is not None and amount > nanos(valid.max):
         return True
     if valid.step is None:
@@ -102,8 +103,10 @@ class AttributeConstraint:
             return False
         value = value_of(attribute)
         if self._count:
-            known = value in self._of_request.values() if self._distinct else value == self._common
-            if not value[0] or known is self._distinct:
+            same = value == self._common
+            if self._distinct:
+                same = value in self._of_request.values()
+            if not value[0] or same is self._distinct:
                 return False
         else:
             self._common = value
@@ -118,7 +121,8 @@ class AttributeConstraint:
             self._count -= 1
 
     def _applies(self, request: Request) -> bool:
-        return not self._requests or not self._requests.isdisjoint((request.base_name, request.full_name))
+        names = (request.base_name, request.full_name)
+        return not self._requests or not self._requests.isdisjoint(names)
 
 
 def compared_by(constraint: DeviceConstraint) -> str:
@@ -127,6 +131,7 @@ def compared_by(constraint: DeviceConstraint) -> str:
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """The attribute of that full name; the driver's own may be published without their domain."""
+    """The attribute of that full name; the driver's own may lack their domain."""
     attributes = device.attributes or {}
-    return attributes.get(name) or attributes.get(name.removeprefix(f"{driver}/"))
+    own = name.removeprefix(f"{driver}/")
+    return attributes.get(name) or attributes.get(own)

@@ -1,11 +1,11 @@
-"""CEL selectors of devices: expressions over `device`, after Kubernetes' `dynamic-resource-allocation/cel`.
+"""CEL selectors of devices, after Kubernetes' `dynamic-resource-allocation/cel`.
 
 `device` has `driver`, `allowMultipleAllocations`, and `attributes` and `capacity` by domain
 and name. A domain that the device lacks is an empty map. Quantities and semantic versions
 have the functions of Kubernetes' libraries (`apiserver/pkg/cel/library`). The CEL library
-here knows no further types: such a value is a text with a mark that no attribute can have, so
-equal texts are equal values. Other Kubernetes libraries (`sets`, regular expressions, URLs,
-IP addresses) are unknown: what uses them does not compile.
+knows no further types: such a value is a text with a mark that no attribute can have. Equal
+texts are equal values. Other Kubernetes libraries (`sets`, regular expressions, URLs, IP
+addresses) are unknown: what uses them does not compile.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ def _version(value: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...
         raise OpaqueError("not a semantic version: no such overload")
     match = _SEMVER.fullmatch(value.removeprefix(_VERSION))
     assert match is not None
-    pre_release = match[4].split(".") if match[4] else ()
-    parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in pre_release)
-    return int(match[1]), int(match[2]), int(match[3]), parts or ((2, 0, ""),)
+    major, minor, patch, pre_release = match.groups()[:4]
+    parts = pre_release.split(".") if pre_release else ()
+    keys = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
+    return int(major), int(minor), int(patch), keys or ((2, 0, ""),)
 
 
 def _compared(value: str, other: str) -> int:
@@ -145,7 +146,7 @@ FUNCTIONS: tuple[tuple[Any, ...], ...] = (
     ("minor", "int", lambda value: _version(value)[1]),
     ("patch", "int", lambda value: _version(value)[2]),
 )
-"""Of both libraries: name, type of the result, what it does with a text, and with a value of which type beside it."""
+"""Name, type of the result, what it does with a text, and the type of a value beside it."""
 _GLOBAL = ("quantity", "isQuantity", "semver", "isSemver")
 """The functions that are not called on a value."""
 
@@ -219,12 +220,14 @@ class SelectorProgram(NamedTuple):
     program: Program
 
     def matches(self, device: Facts) -> bool:
-        """Whether the device is meant. Raises CelRuntimeError, also for a value that is no bool."""
-        maps = (device["attributes"], device["capacity"], *device["attributes"].values())
-        elements = max(map(len, maps), default=0)
-        if self.program.cost.bound(len(msgspec.json.encode(device)), elements) > BUDGET:
+        """Whether the device is meant. Raises CelRuntimeError, also if it gives no bool."""
+        attributes = device["attributes"]
+        maps = (attributes, device["capacity"], *attributes.values())
+        size, elements = len(msgspec.json.encode(device)), max(map(len, maps))
+        if self.program.cost.bound(size, elements) > BUDGET:
             raise CelRuntimeError(f"it could take more than {BUDGET / 1e6:.0f} ms")
-        given = evaluated(self.program.expression, _env().Activation({"device": device}))
+        activation = _env().Activation({"device": device})
+        given = evaluated(self.program.expression, activation)
         if not isinstance(given, bool):
             raise CelRuntimeError("it gave no bool")
         return given
@@ -257,7 +260,8 @@ def _with_empty_domains(text: str) -> str:
 def _env() -> Any:
     from cel_expr_python import cel  # noqa: PLC0415 - loaded with the first expression: it takes 15 MB
 
-    types = {name: getattr(cel.Type, name.upper()) for name in ("string", "int", "bool", "double", "dyn")}
+    names = ("string", "int", "bool", "double", "dyn")
+    types = {name: getattr(cel.Type, name.upper()) for name in names}
     functions: dict[str, list[Any]] = {}
     for number, (name, result, implementation, *beside) in enumerate(FUNCTIONS):
         overload = cel.Overload(

@@ -1,10 +1,10 @@
 """What a search on a node depends on, so that nodes in the same state are searched once.
 
-Device names, serial numbers and the like make every node another one. To a search a device is
-what the requests say of it, and which of its compared attributes are equal to those of the
-node's other devices. Nodes that are equal in this are of one *kind*. Of such a node only the
-taken devices are left to say, a bit for each: taking pods away and putting them back, on all
-nodes together, is arithmetic on these bits.
+Names and serial numbers make every node's devices different. To a search a device is what the
+requests say of it, and which of its compared attributes are equal to those of the node's
+other devices. Nodes that are equal in this are of one *kind*. They differ only in which
+devices are taken, a bit for each: taking pods away and putting them back is arithmetic on
+bits of all nodes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,7 @@ from numpy.typing import NDArray
 
 from webhook.preemption.devices.constraints import attribute_of, compared_by
 from webhook.preemption.devices.device_selector import value_of
-from webhook.preemption.devices.pools import (
-    NodePlace,
-    Pool,
-    PublishedDevice,
-    consumption_of,
-    gather_pools,
-    judge_remote,
-)
+from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, gather_pools, judge_remote
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
@@ -41,12 +34,11 @@ _NO_VALUE, _NO_TYPE = -1, -2
 
 
 class NodeDevicesSeen(NamedTuple):
-    """What a node reaches: its pools in the order of the search, their devices, and the rows of these.
+    """What a node reaches: its pools in the order of the search, and their devices, with their rows.
 
-    It is `simple` if a search depends only on which devices are taken: none has several
-    allocations or says itself who reaches it, and no device of other nodes uses their
-    counters. `counters` is a digest of the counters and of what the devices use of them,
-    empty without any.
+    It is `simple` if a search depends only on which devices are taken: none can be shared or
+    says itself who reaches it, and no device of other nodes uses their counters. `counters`
+    is a digest of the counters and of what devices use of them, empty without any.
     """
 
     place: NodePlace
@@ -58,7 +50,7 @@ class NodeDevicesSeen(NamedTuple):
 
 
 def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
-    """What the node in this row reaches; kept until a slice of it, or its labels, change."""
+    """What the node in this row reaches; kept until its slices or labels change."""
     index, nodes = snapshot.devices, snapshot.nodes
     place = NodePlace(nodes.names[node], nodes.labels[node])
     judge_remote(index)
@@ -72,7 +64,8 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
     simple = (
         len(rows) <= _MOST_DEVICES
         and all(len(some) == 1 for some in rows)
-        and not any(device.device.allow_multiple_allocations or device.selects for device in devices)
+        and not any(device.selects for device in devices)
+        and not any(device.device.allow_multiple_allocations for device in devices)
         and not (counted and any(pool.others for pool in pools))
     )
     counters = _counters_of(pools) if counted and simple else b""
@@ -83,12 +76,10 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
 
 
 def _counters_of(pools: Sequence[Pool]) -> bytes:
-    """A digest of the counters that pools offer, by the first of a name, and devices use."""
+    """A digest of the counters that pools offer, first of a name first, and devices use."""
     names = [pool.id[1] for pool in pools]
-    offered, used = [], []
-    for name, pool in zip(names, pools, strict=True):
-        offered.append((names.index(name), pool.counters))
-        used.append([consumption_of(device.device) for device in pool.devices])
+    offered = [(names.index(pool.id[1]), pool.counters) for pool in pools]
+    used = [[device.consumption for device in pool.devices] for pool in pools]
     text = repr((offered, used)).encode()
     return blake2b(text, digest_size=16).digest()
 
@@ -96,9 +87,9 @@ def _counters_of(pools: Sequence[Pool]) -> bytes:
 class NodeStates:
     """The kinds of nodes for the claims to allocate there, and which devices are taken.
 
-    Columns are by node row. `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `gone`
-    being away; where it is not `told` it depends on pods together. `of_pod` has by pod row
-    the devices on its node that its removal frees.
+    By node row, `kind` is -1 for none, and `taken` has a bit for each device that a pod has
+    which is not `gone`. Where it is not `told` it depends on pods together. `of_pod` has by
+    pod row the devices on its node that its removal frees.
     """
 
     def __init__(self, snapshot: Snapshot, groups: Iterable[tuple[Sequence[ClaimDemand], Rows]], gone: Mask) -> None:
@@ -115,8 +106,8 @@ class NodeStates:
     def canonical(self, kind: int, taken: int) -> tuple[object, ...]:
         """The state as the search sees it: equal ones have one outcome.
 
-        Who asks neither for all devices nor for access beside others never looks at a taken
-        device, unless it uses counters.
+        Who asks for neither all devices nor admin access looks at no taken device, unless it
+        uses counters.
         """
         facts = self._facts[kind]
         if facts.sees_taken:
@@ -124,16 +115,17 @@ class NodeStates:
         rows = []
         numbers: list[dict[int, int]] = [{} for _ in range(facts.attributes)]
         for place, answers, values in facts.devices:
-            if not taken >> place & 1:
-                equal = [
-                    known.setdefault(value, len(known)) if value >= 0 else value
-                    for known, value in zip(numbers, values, strict=True)
-                ]
-                rows.append((answers, *equal))
+            if taken >> place & 1:
+                continue
+            equal = [
+                known.setdefault(value, len(known)) if value >= 0 else value
+                for known, value in zip(numbers, values, strict=True)
+            ]
+            rows.append((answers, *equal))
         return (facts.group, tuple(rows))
 
     def _add(self, snapshot: Snapshot, nodes: Rows, group: int, claims: Sequence[ClaimDemand], gone: Mask) -> None:
-        """Tell the kinds of these nodes, on which the same claims are to be allocated."""
+        """Tell the kinds of nodes on which the same claims are to be allocated."""
         every = [pools_of(snapshot, node) for node in nodes.tolist()]
         simple = np.array([on_node.simple for on_node in every], np.bool_)
         seen, nodes = [*compress(every, simple)], nodes[simple]
@@ -202,7 +194,7 @@ class _Kind(NamedTuple):
 
 
 def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.int32]) -> list[NDArray[Any]]:
-    """Two columns a request on each device, and one for its capacity if amounts are asked for."""
+    """Two columns a request, and one for capacity if amounts are asked for."""
     columns: list[NDArray[Any]] = []
     for request in requests:
         columns += [request.selects[shape] == MATCHES, request.tolerated[shape]]
@@ -218,7 +210,7 @@ def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.
 
 
 def _equal(snapshot: Snapshot, names: Sequence[str], shape: NDArray[np.int32], of: Rows, starts: Rows) -> list[Ints]:
-    """By attribute the node's first device of the same value, -1 without one, -2 of no type."""
+    """By attribute the node's first device with this value, -1 without one, -2 of no type."""
     columns = []
     shapes = snapshot.devices.shapes
     for name in names:

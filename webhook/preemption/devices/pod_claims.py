@@ -1,4 +1,4 @@
-"""What a pod needs of devices: its claims, and the claim that its extended resources come to on a node.
+"""What a pod needs of devices: its claims, and the claim for its extended resources.
 
 As PreFilter and Filter of kube-scheduler's `dynamicresources` plugin.
 """
@@ -25,7 +25,7 @@ EXTENDED_CLAIM = "<extended-resources>"
 
 
 class ClaimNeed(NamedTuple):
-    """A claim of the pod. An allocated one has a `demand` only if it can be freed with its other users."""
+    """A claim of the pod. An allocated one has a `demand` only if it can be freed."""
 
     claim: ResourceClaim
     key: str
@@ -45,9 +45,9 @@ class ClaimNeed(NamedTuple):
 
 
 class PodNeeds(NamedTuple):
-    """The pod's claims in their order, and the extended resources that classes serve, sorted.
+    """The pod's claims in order, and the extended resources that classes serve, sorted.
 
-    It is `stale` if the claim for its extended resources is there from a failed attempt.
+    It is `stale` if a failed attempt left the claim for its extended resources.
     """
 
     claims: tuple[ClaimNeed, ...]
@@ -73,21 +73,25 @@ def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
             _check_binding(claim)
             demand = _again(snapshot, claim)
         needs.append(ClaimNeed(claim, key_of(claim), demand))
-    return PodNeeds(tuple(needs), extended, bool(extended) and uid in snapshot.device_claims.extended)
+    stale = bool(extended) and uid in snapshot.device_claims.extended
+    return PodNeeds(tuple(needs), extended, stale)
 
 
 def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> ClaimDemand:
     """The claim for these extended resources of the pod (`createRequestsAndMappings`)."""
-    classes, requests = snapshot.devices.class_of_resource, []
+    classes = snapshot.devices.class_of_resource
+    requests = []
     for resource in resources:
-        requests += _requests_for(pod, resource, classes[resource].metadata.name)
-    claim = ResourceClaim(metadata=ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM))
+        class_name = classes[resource].metadata.name
+        requests += _requests_for(pod, resource, class_name)
+    meta = ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM)
+    claim = ResourceClaim(metadata=meta)
     claim.spec.devices.requests = sorted(requests, key=lambda request: request.name)
     return compile_claim(snapshot, claim)
 
 
 def _again(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand | None:
-    """What an allocated claim wants once freed; None if nobody uses it or it is not had again."""
+    """What an allocated claim wants once freed; None if nobody uses it or it is refused."""
     try:
         return compile_claim(snapshot, claim) if claim.status.reserved_for else None
     except (ClaimRefusal, DemandError, NotModelledError):
@@ -108,7 +112,8 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
         template = name is None
         if template:
             if entry.get("resourceClaimTemplateName") is None:
-                raise NotModelledError(f"its claim {own} is given in a way that is not known here")
+                unknown = f"its claim {own} is given in a way that is not known here"
+                raise NotModelledError(unknown)
             if own not in made:
                 raise ClaimRefusal(f'pod "{key_of(pod)}": ResourceClaim not created yet')
             name = made[own]
@@ -121,32 +126,35 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
             raise ClaimRefusal(f'resourceclaim "{name}" is being deleted')
         owner = controller_of(claim.metadata)
         if template and (owner is None or owner.uid != meta.uid):
-            raise ClaimRefusal(
-                f"ResourceClaim {key_of(claim)} was not created for Pod {key_of(pod)} (Pod is not owner)"
-            )
+            whose = f"{key_of(claim)} was not created for Pod {key_of(pod)}"
+            raise ClaimRefusal(f"ResourceClaim {whose} (Pod is not owner)")
         claims.append(claim)
     return claims
 
 
 def _check_binding(claim: ResourceClaim) -> None:
-    """Raise NotModelledError for devices that are not ready yet: nobody knows for how long."""
+    """Raise NotModelledError for devices that are not ready: nobody knows for how long."""
     allocation = claim.status.allocation
     for result in (allocation.devices.results if allocation else None) or ():
         if not result.binding_conditions:
             continue
         own, true = (result.driver, result.pool, result.device), set[str]()
         for status in claim.status.devices or ():
-            if (status.driver, status.pool, status.device) == own:
-                true.update(some.type for some in status.conditions or () if some.status == "True")
+            if (status.driver, status.pool, status.device) != own:
+                continue
+            conditions = status.conditions or ()
+            true.update(some.type for some in conditions if some.status == "True")
         if not set(result.binding_conditions) <= true:
-            raise NotModelledError(f"its claim {key_of(claim)} waits for the binding conditions of {'/'.join(own)}")
+            what = f"the binding conditions of {'/'.join(own)}"
+            raise NotModelledError(f"its claim {key_of(claim)} waits for {what}")
 
 
 def _requests_for(pod: Pod, resource: str, class_name: str) -> list[DeviceRequest]:
-    """What containers ask of a resource: lasting ones each, of the others the largest rest."""
+    """What lasting containers ask of a resource, and the largest rest of others."""
     init = pod.spec.init_containers or []
     containers = [*init, *(pod.spec.containers or ())]
-    asked = [(some.resources.requests if some.resources else None) or {} for some in containers]
+    needs = [some.resources for some in containers]
+    asked = [(some.requests if some else None) or {} for some in needs]
     counts = [units(amounts.get(resource, 0)) for amounts in asked]
     passing, lasting = list[tuple[int, int]](), dict[int, int]()
     for number, container in enumerate(containers):

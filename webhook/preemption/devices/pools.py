@@ -1,7 +1,7 @@
-"""The pools of devices that a node can reach (`GatherPools` of Kubernetes' structured allocator).
+"""The pools of devices that a node reaches, as `GatherPools` of Kubernetes' allocator.
 
 Slices of an older generation are ignored. A pool that lacks slices is incomplete, one that
-contradicts itself is invalid: nothing is allocated from either.
+contradicts itself invalid: nothing is allocated from either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NodePlace(NamedTuple):
     labels: Labels
 
     def matches(self, selecting: ResourceSliceSpec | Device) -> bool:
-        """Whether the node has the name, or is any, or selected: the first that is given."""
+        """Whether the node is named, or any, or selected: the first that is given."""
         if selecting.node_name:
             return self.name == selecting.node_name
         if selecting.all_nodes or selecting.node_selector is None:
@@ -37,7 +37,7 @@ class NodePlace(NamedTuple):
 
 
 class PublishedDevice(NamedTuple):
-    """A device of a pool, with the id of its shape. If it `selects`, it says itself which nodes reach it."""
+    """A device with the id of its shape. If it `selects`, it says itself who reaches it."""
 
     id: DeviceId
     device: Device
@@ -48,9 +48,18 @@ class PublishedDevice(NamedTuple):
         """Whether the node, which looks at its slice, may use it."""
         return not self.selects or node.matches(self.device)
 
+    @property
+    def consumption(self) -> Counters:
+        """What it uses up of counters, in nanos. Raises QuantityError."""
+        return {
+            (consumption.counter_set, name): nanos(counter.value)
+            for consumption in self.device.consumes_counters or ()
+            for name, counter in (consumption.counters or {}).items()
+        }
+
 
 class Pool(NamedTuple):
-    """What a node sees of a pool. `others` are devices that only other nodes reach; they use up counters."""
+    """What a node sees of a pool. `others` are devices of other nodes: they use up counters."""
 
     id: PoolId
     devices: list[PublishedDevice]
@@ -68,25 +77,28 @@ class Pool(NamedTuple):
 def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     """The node's pools as devices are taken: by name, those with binding conditions last.
 
-    Slices with counters are read from every node. Pools of which a node sees nothing else are
-    there only if they are incomplete or invalid: the node has no device of the others.
+    Slices with counters are read from every node. A pool of which a node sees nothing else is
+    there only if it is incomplete or invalid.
     """
     judge_remote(index)
     slices: dict[PoolId, list[PublishedSlice]] = {}
-    for published in chain(*(index.local.get(name, {}).values() for name in (node.name, ""))):
-        if _is_relevant(published, node):
-            slices.setdefault(published.pool, []).append(published)
-    pools = [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
+    for name in (node.name, ""):
+        for published in index.local.get(name, {}).values():
+            if _is_relevant(published, node):
+                slices.setdefault(published.pool, []).append(published)
+    troubled = index.troubled.items()
+    pools = [pool for id_, pool in troubled if isinstance(pool, Pool) and id_ not in slices]
     for id_, relevant in slices.items():
         pool = _pool(index, [*relevant, *index.counted.get(id_, {}).values()])
         if pool is not None:
             pools.append(pool)
-    binding = {pool.id for pool in pools for device in pool.devices if device.device.binding_conditions is not None}
+    devices = chain(*(pool.devices for pool in pools))
+    binding = {some.id[:2] for some in devices if some.device.binding_conditions is not None}
     return sorted(pools, key=lambda pool: (pool.id in binding, pool.id))
 
 
 def judge_remote(index: DeviceIndex) -> None:
-    """Tell which `unjudged` pools are incomplete or invalid to nodes that reach none of their devices."""
+    """Tell which `unjudged` pools are in trouble to nodes that reach none of their devices."""
     for id_ in index.unjudged:
         slices = index.counted.get(id_)
         pool = _pool(index, [*slices.values()]) if slices else None
@@ -101,16 +113,7 @@ def judge_remote(index: DeviceIndex) -> None:
 def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
     """Those of the newest generation."""
     newest = max(published.slice.spec.pool.generation for published in slices)
-    return [published for published in slices if published.slice.spec.pool.generation == newest]
-
-
-def consumption_of(device: Device) -> Counters:
-    """By counter set and counter, what the device uses up, in nanos. Raises QuantityError."""
-    return {
-        (consumption.counter_set, name): nanos(counter.value)
-        for consumption in device.consumes_counters or ()
-        for name, counter in (consumption.counters or {}).items()
-    }
+    return [some for some in slices if some.slice.spec.pool.generation == newest]
 
 
 def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
@@ -134,29 +137,32 @@ def _pool(index: DeviceIndex, slices: list[PublishedSlice]) -> Pool | None:
             return Pool(id_, [], [], {}, incomplete=True)
         names = {published.name for published in seen}
         others = [published for published in current if published.name not in names]
-    devices = _devices(published for published in seen if not published.slice.spec.shared_counters)
+    with_devices = [some for some in seen if not some.slice.spec.shared_counters]
+    devices = _devices(with_devices)
     rest, counters = _devices(others), _counters(seen)
     consumers = chain(_devices(seen), rest)
     if (
         counters is None
         or len({device.id for device in devices}) < len(devices)
-        or not all(consumption_of(device.device).keys() <= counters.keys() for device in consumers)
+        or not all(device.consumption.keys() <= counters.keys() for device in consumers)
     ):
         return Pool(id_, [], [], {}, invalid=True)
     return Pool(id_, devices, rest, counters)
 
 
 def _devices(slices: Iterable[PublishedSlice]) -> list[PublishedDevice]:
-    return [
-        PublishedDevice(id_, device, shape, published.slice.spec.per_device_node_selection)
-        for published in slices
-        for id_, device, shape in zip(published.ids, published.slice.spec.devices or (), published.shapes, strict=True)
-    ]
+    devices = []
+    for published in slices:
+        spec = published.slice.spec
+        rows = zip(published.ids, spec.devices or (), published.shapes, strict=True)
+        selects = spec.per_device_node_selection
+        devices += [PublishedDevice(*row, selects) for row in rows]
+    return devices
 
 
 def _counters(slices: list[PublishedSlice]) -> Counters | None:
-    """The counters that the slices offer; None if a set is there twice, or an amount is none."""
-    sets = [counters for published in slices for counters in published.slice.spec.shared_counters or ()]
+    """The counters that slices offer; None if a set is there twice, or an amount is none."""
+    sets = [*chain(*(published.slice.spec.shared_counters or () for published in slices))]
     if len({counters.name for counters in sets}) < len(sets):
         return None
     try:

@@ -1,7 +1,8 @@
-"""What claims ask for, compiled: which devices, by the ids of their shapes, satisfy each request."""
+"""What claims ask for, compiled: which shapes of devices satisfy each request."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +67,11 @@ class Request(NamedTuple):
         return self.parent or self.name
 
     @property
+    def where(self) -> str:
+        """Which request it is, for errors."""
+        return f"claim {self.claim}, request {self.name}"
+
+    @property
     def full_name(self) -> str:
         """`name`, or `parent/name`."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
@@ -81,7 +87,7 @@ class Request(NamedTuple):
 
 
 class ClaimDemand(NamedTuple):
-    """What one claim wants: one alternative of each request, and what must hold between their devices."""
+    """What a claim wants: an alternative of each request, and constraints on their devices."""
 
     key: str
     requests: tuple[tuple[Request, ...], ...]
@@ -131,6 +137,7 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
     selectors = _selectors(claim, place, device_class, exact.selectors)
     texts = tuple(program.text for _, program in selectors)
     tolerations = tuple((t.key, t.operator, t.value, t.effect) for t in exact.tolerations or ())
+    selects = snapshot.table(("devices", texts), shapes, np.int8, partial(_judge, selectors))
     tolerated = snapshot.table(
         ("device taints", tolerations),
         shapes,
@@ -144,7 +151,7 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
         mode=mode,
         number=exact.count,
         admin=bool(exact.admin_access),
-        selects=snapshot.table(("devices", texts), shapes, np.int8, lambda shape: _judge(selectors, shape)),
+        selects=selects,
         tolerated=tolerated,
         capacity=wanted,
         selectors=selectors,

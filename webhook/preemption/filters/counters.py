@@ -41,7 +41,7 @@ class MeterRoom(Protocol):
 
 
 class PlacedPods(NamedTuple):
-    """The pods on known nodes but for the rows `without`, and those `coming` to where they are nominated."""
+    """The pods on known nodes, not in the rows `without`, and the `coming`, which are nominated."""
 
     snapshot: Snapshot
     without: Rows
@@ -137,7 +137,7 @@ class _Slack:
 
 @dataclass(eq=False)
 class ThingsInUse:
-    """Things that count once on a node however many pods use them: taken host ports, attached volumes.
+    """Things that count once on a node however many pods use them: ports, volumes.
 
     `limit` has a row a kind of things and a column a node, `own` how many of each the
     preemptor uses. A *pair* is a thing on a node, with its `cell` in the flattened `limit`;
@@ -165,7 +165,7 @@ class ThingsInUse:
         self.beside = self.users + np.bincount(pairs, minlength=len(self.users))
 
     def used(self, pairs: Rows) -> Ints:
-        """How many of these are used, and how many the preemptor has, too, by kind and node."""
+        """How many are used, and how many the preemptor has, too, by kind and node."""
         there = pairs[pairs > 0]
         cells, size = self.cell[there], self.limit.size
         shared = cells[self.is_own[there]]
@@ -184,7 +184,7 @@ class ThingsInUse:
         return ~self.fits(self.used(np.flatnonzero(users)))
 
     def rooms(self, nodes: Rows, gone: Rows) -> list[_Unused]:
-        """What stays in use, beside the nominated pods and without them: they may go elsewhere."""
+        """What stays in use, beside the nominated pods and without: they may go elsewhere."""
         pairs = np.concatenate([line[gone] for line in self.pairs_at])
         fewer = np.bincount(pairs.ravel(), minlength=len(self.users))
         left = np.where(fewer > 0, 0, self.users) if self.forgets else self.users - fewer

@@ -1,4 +1,4 @@
-"""Where the pod's claims can be allocated: the allocator is asked about each set of freed claims.
+"""Where the pod's claims can be allocated, by each set of freed claims.
 
 Nodes in the same state are asked about once (`devices.node_states`).
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from webhook.preemption.devices.allocator import Allocation, OutOfStepsError, Steps, TakenDevices, allocate
 from webhook.preemption.devices.node_states import NodeStates, pools_of
-from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
+from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim
 from webhook.preemption.devices.requests import ClaimDemand, DemandError
 from webhook.preemption.snapshot.columns import Bits, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -54,7 +54,7 @@ Found = DeviceOutcome | DemandError
 
 
 class DeviceFilter:
-    """What the preemptor needs of devices; `searched` are the nodes on which it needs any."""
+    """What the preemptor needs of devices, on the nodes that are `searched`."""
 
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
         pod, rows = incoming.pod, snapshot.nodes.rows
@@ -68,14 +68,14 @@ class DeviceFilter:
         self._gone.update(uids[row] for row in self._without.tolist())
         self._steps = Steps(MOST_STEPS, MOST_STEPS_IN_ALL)
         self._known: dict[tuple[object, ...], Found] = {}
-        """By node and freed claims, or by the state of a node, and that as a search sees it."""
+        """By node and freed claims, by the state of a node, and by what a search sees of it."""
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
-        """By extended resource, the nodes on which devices have to serve it."""
+        """By extended resource, the nodes on which devices serve it."""
         set_of = np.zeros(rows, np.intp)
         for mask in self.delegated.values():
             _, set_of = np.unique(2 * set_of + mask, return_inverse=True)
         self._set_of = set_of
-        """By node, which set of these resources devices have to serve there."""
+        """By node, which set of these resources devices serve there."""
         self._made: list[ClaimDemand | None] = []
         self._bound = needs.stale or any(need.is_allocated for need in needs.claims)
         self.searched = np.full(rows, False)
@@ -107,7 +107,7 @@ class DeviceFilter:
 
     @cached_property
     def states(self) -> NodeStates:
-        """The searched nodes by what a search depends on; none with claims that are allocated already."""
+        """The searched nodes by what a search depends on; none if claims are allocated already."""
         gone = np.full(len(self._snapshot.pods.node), False)
         gone[self._without] = True
         groups = []
@@ -132,7 +132,7 @@ class DeviceFilter:
         return [known[key] for key in keys]
 
     def outcome(self, node: int, gone: Iterable[int]) -> Found:
-        """What the search on the node comes to without the pods in the rows `gone`."""
+        """The outcome on the node without the pods in the rows `gone`."""
         uids, claims = self._snapshot.pods.uids, self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(uids[row] for row in gone))
         key = (node, freed)
@@ -147,10 +147,10 @@ class DeviceFilter:
         beside: Collection[DeviceId] = (),
         settled: Collection[str] = (),
     ) -> list[DeviceId] | None:
-        """The devices that the pod would get there, without shared ones; None if it gets none.
+        """The devices that the pod would get there, without shared ones; None if it fails.
 
-        The pods with the uids `gone` have left, others have the devices `beside`, and the
-        claims `settled`, by `namespace/name`, have theirs.
+        The pods with the uids `gone` have left. Others have the devices `beside`. The claims
+        `settled`, by `namespace/name`, have theirs.
         """
         claims = self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(gone))
@@ -168,7 +168,7 @@ class DeviceFilter:
         return {device.id for device in devices if device.device.allow_multiple_allocations}
 
     def _allocate(self, node: int, taken: TakenDevices, settled: Collection[str] = ()) -> list[Allocation] | None:
-        """What the search gives the pod, if it does. Raises DemandError and OutOfStepsError."""
+        """What the search gives the pod. Raises DemandError and OutOfStepsError."""
         seen, made = pools_of(self._snapshot, node), self._made[self._set_of[node]]
         wanted = []
         for need in self._needs.claims:
@@ -190,7 +190,8 @@ class DeviceFilter:
     def uses_claim(self) -> Mask:
         """Which pods, by row, use a claim: their removal may free devices."""
         mask: Mask = self.states.of_pod != 0
-        pods, untold = self._snapshot.pods, np.flatnonzero(self.searched & ~self.states.told)
+        pods = self._snapshot.pods
+        untold = np.flatnonzero(self.searched & ~self.states.told)
         rows = pods.slots_of(untold)
         for row in rows[rows > 0].tolist():
             mask[row] = self._snapshot.device_claims.uses(pods.uids[row])
@@ -209,12 +210,13 @@ class DeviceFilter:
         if had is None:
             invalid = any(pool.invalid for pool in seen.pools)
             return DeviceOutcome.INVALID if invalid else DeviceOutcome.TAKEN
-        if all(need.key in taken.freed or need.is_available(seen.place) for need in self._needs.claims):
-            return DeviceOutcome.FITS
-        return DeviceOutcome.ELSEWHERE
+        for need in self._needs.claims:
+            if need.key not in taken.freed and not need.is_available(seen.place):
+                return DeviceOutcome.ELSEWHERE
+        return DeviceOutcome.FITS
 
     def _claims_for(self, number: int) -> list[ClaimDemand]:
-        """The claims to allocate where devices have to serve this set of extended resources."""
+        """The claims to allocate where devices serve this set of extended resources."""
         demands = [need.demand for need in self._needs.claims]
         demands.append(self._made[number])
         return [demand for demand in demands if demand is not None]
@@ -224,7 +226,7 @@ class _DeviceRoom:
     """The devices that are free on some nodes.
 
     Where `DeviceFilter.states` tells, the taken devices are bits; elsewhere `_gone` has the
-    pods that are gone. `_known` says where the preemptor's claims can be had as things stand.
+    pods that are gone. `_known` says where the claims can be had as things stand.
     """
 
     def __init__(self, devices: DeviceFilter, nodes: Rows, gone: Rows) -> None:
@@ -267,19 +269,12 @@ class _DeviceRoom:
         return held
 
 
-def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> DeviceFilter | None:
-    """The pod's device filter, if it needs one.
-
-    Raises ClaimRefusal, DemandError and NotModelledError.
-    """
-    needs = needs_of(snapshot, incoming)
-    return DeviceFilter(snapshot, incoming, needs, without) if needs else None
-
-
 def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
-    """Whether the pod asks for devices, by claims or an extended resource that a class serves."""
+    """Whether the pod asks for devices: claims, or a resource that a class serves."""
+    if incoming.pod.spec.resource_claims:
+        return True
     served = snapshot.devices.class_of_resource
-    return bool(incoming.pod.spec.resource_claims or served.keys() & incoming.amounts.keys())
+    return not served.keys().isdisjoint(incoming.amounts)
 
 
 def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
@@ -293,7 +288,7 @@ def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
 
 
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
-    """The nodes where devices have to serve an extended resource: none is allocatable there."""
+    """The nodes where devices serve an extended resource: none is allocatable there."""
     nodes = snapshot.nodes
     row = nodes.resources.get(resource)
     if row is None:

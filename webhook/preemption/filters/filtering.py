@@ -1,8 +1,8 @@
-"""Kubernetes' filters over all nodes at once: where the preemptor fits, and what fails elsewhere.
+"""Kubernetes' filters over all nodes at once: where the preemptor fits, or what fails.
 
-`checks` are in the order of kube-scheduler's Filter plugins; the first that fails gives the
-reason, in its words. Where pods of equal or higher priority are nominated, it must fit with
-them and without (D3).
+`checks` are in the order of kube-scheduler's Filter plugins. The first that fails gives the
+reason, in its words. The preemptor must fit with nominated pods of equal or higher priority,
+and without (D3).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.devices.pod_claims import needs_of
 from webhook.preemption.devices.requests import ClaimRefusal, DemandError, NotModelledError
 from webhook.preemption.filters import counters, topology, volumes
 from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, ThingsInUse
-from webhook.preemption.filters.devices import REASONS, DeviceFilter, device_filter
+from webhook.preemption.filters.devices import REASONS, DeviceFilter
 from webhook.preemption.filters.placement import WRONG_NAME, declaring_mask, elsewhere, placement_masks
 from webhook.preemption.filters.volume_limits import EXCEEDED
 from webhook.preemption.snapshot.columns import Mask, Rows
@@ -33,9 +34,9 @@ Usage = Counter | ThingsInUse
 
 
 class FilterCheck(NamedTuple):
-    """One reason not to fit: fixed nodes, what is used up, or an outcome of the search for devices.
+    """A reason not to fit: on fixed nodes, where meters are used up, or for an outcome of devices.
 
-    For resources it is empty: `Failures.reason` names those that are short.
+    For resources the reason is empty: `Failures.reason` names those that are short.
     """
 
     reason: str
@@ -103,7 +104,7 @@ class Failures(NamedTuple):
 
 
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
-    """Set up the meters and checks for a preemptor, without the pods in the rows `without`."""
+    """Set up meters and checks for a preemptor, without the pods in the rows `without`."""
     live = PlacedPods(snapshot, without, NO_PODS)
     if incoming.grows:  # only its node's resources matter, as the kubelet counts them
         used: list[Usage] = [*counters.growth_counters(incoming, live)]
@@ -118,7 +119,9 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     affinity = topology.affinity_counters(incoming, live, inside)
     devices, refusal, error = None, storage.refusal, ""
     try:
-        devices = device_filter(snapshot, incoming, without)
+        needs = needs_of(snapshot, incoming)
+        if needs:
+            devices = DeviceFilter(snapshot, incoming, needs, without)
     except ClaimRefusal as raised:
         refusal = refusal or str(raised)
     except DemandError as raised:
@@ -174,7 +177,7 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
-    """The nodes (rows) whose first failure removing pods can cure, and nothing else rules out."""
+    """The nodes (rows) that removing pods may cure: nothing else rules them out."""
     resolvable = failures.resolvable.copy()
     for check in failures.state.checks:
         if check.mask is not None:
@@ -184,7 +187,7 @@ def nodes_where_preemption_might_help(failures: Failures) -> Rows:
 
 
 def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: str) -> list[FilterCheck]:
-    """The reasons not to fit, in the order of kube-scheduler's plugins, but for those that no node can have."""
+    """The reasons not to fit that a node can have, in the order of kube-scheduler's plugins."""
     nodes, incoming, devices = state.snapshot.nodes, state.incoming, state.devices
     checks: list[FilterCheck] = []
     used: dict[str, list[Usage]] = {}
@@ -229,7 +232,7 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
 
 
 def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
-    """`code`, `resolvable` and `lacking` of `Failures`, with `nominated` pods or without."""
+    """`code`, `resolvable` and `lacking`, with `nominated` pods or without."""
     nodes = state.snapshot.nodes
     code = np.where(nodes.valid[: nodes.rows], 0, -1).astype(np.int16)
     resolvable = np.zeros(nodes.rows, np.bool_)

@@ -1,4 +1,4 @@
-"""Where a node's own properties let a pod run: node selectors and taints, over all nodes at once."""
+"""Where a node's own properties let a pod run, over all nodes at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple[str, Mask]]:
-    """The nodes that fail, by reason: what PreFilter tells beforehand, then what filters say.
+    """The nodes that fail, by reason: what PreFilter says, then the filters.
 
-    PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The
-    filters, in this order: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
+    PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. Filters:
+    NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
     """
     pod = incoming.pod
     spec, names = pod.spec, _named_nodes(pod)
@@ -64,7 +64,7 @@ def required_mask(nodes: Nodes, pod: Pod) -> Mask:
 
 
 def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool = True) -> Mask:
-    """Nodes, by row, that the selector selects; None selects all, one that cannot be parsed none.
+    """Nodes, by row, that are selected: by None all, by what cannot be parsed none.
 
     Without `fields` every `matchFields` holds.
     """
@@ -79,7 +79,8 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
         for row in (term.match_fields or ()) if fields else ():
             names = row.values or []
             outside = elsewhere(nodes, names)
-            if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(names) != 1:
+            known = row.key == "metadata.name" and row.operator in ("In", "NotIn")
+            if not known or len(names) != 1:
                 holds[:] = False
             else:
                 holds &= outside if row.operator == "NotIn" else ~outside
@@ -88,7 +89,7 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
 
 
 def _named_nodes(pod: Pod) -> set[str] | None:
-    """Nodes to which `matchFields` confines the pod before any filter runs; None if it does not.
+    """Nodes to which `matchFields` confines the pod; None if it does not.
 
     As in the PreFilter of kube-scheduler's NodeAffinity every alternative must name nodes.
     """
@@ -127,7 +128,7 @@ def required_affinity(pod: Pod) -> NodeSelector | None:
 
 
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
-    """Nodes, by row, that meet the requirement; one that cannot be parsed spoils its whole term."""
+    """Nodes, by row, that meet the requirement; one that is not parsed spoils its term."""
     key, values = row.key, row.values
     if row.operator in ("In", "NotIn") and values and all(map(is_label_value, values)):
         inside = nodes.has_label_in(key, values)

@@ -1,8 +1,7 @@
-"""Counters over topology domains: inter-pod (anti-)affinity in both directions, and topology spread.
+"""Counters over topology domains: (anti-)affinity in both directions, and topology spread.
 
-A node's counter is the number of matching pods in its domain, those on the node among them.
-Mirrors the InterPodAffinity and PodTopologySpread plugins of kube-scheduler 1.36,
-peculiarities included.
+A node's counter is the number of matching pods in its domain. As the InterPodAffinity and
+PodTopologySpread plugins of kube-scheduler 1.36, peculiarities included.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def affinity_counters(incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -
     """The preemptor's affinity, its anti-affinity by term, and existing pods' by topology.
 
     Affinity is to `live` pods, anti-affinity to all that are or will be `inside` a domain.
-    Without own terms and existing pods' that hit it there is none: kube-scheduler skips the
-    plugin, even for nominated pods.
+    Without own terms, and existing ones that hit it, kube-scheduler skips the plugin, even
+    for nominated pods.
     """
     existing = _existing_anti_affinity(incoming, inside)
     hit = any(counter.base.any() for counter in existing)
@@ -39,13 +38,14 @@ def affinity_counters(incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -
     snapshot = live.snapshot
     counters = [_own_affinity(incoming, live)] if incoming.affinity else []
     for term in incoming.anti_affinity:
+        key, ids = term.topology_key, snapshot.pods.identity
         matches = _term_matches(snapshot, [term])
-        counters.append(_nobody("anti-affinity", inside, term.topology_key, snapshot.pods.identity, matches))
+        counters.append(_nobody("anti-affinity", inside, key, ids, matches))
     return counters + existing
 
 
 def spread_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
-    """A counter each hard constraint: matching pods in the node's domain, against the fewest."""
+    """A counter each hard constraint: matching pods in a domain, against the fewest."""
     nodes = live.snapshot.nodes
     labelled = nodes.valid[: nodes.rows].copy()
     for constraint in incoming.spread:
@@ -56,8 +56,8 @@ def spread_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
 def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, live: PlacedPods) -> Counter:
     """A terminating pod does not count.
 
-    In kube-scheduler its removal lowers the number all the same (`updateWithPod`), so that it
-    evicts others in vain; under a policy it changes nothing.
+    In kube-scheduler its removal lowers the number (`updateWithPod`), so that others go in
+    vain; under a policy it changes nothing.
     """
     snapshot, key = live.snapshot, constraint.topology_key
     nodes, pods = snapshot.nodes, snapshot.pods
@@ -72,25 +72,26 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
     if constraint.counts_nothing:
         counted[:] = False
     domains = nodes.label(key)
-    eligible = np.full(len(nodes.values_of(key)), False)
-    eligible[domains[included]] = True
     counts = _domain_counts(snapshot, key, on[counted])
+    eligible = np.full(len(counts), False)
+    eligible[domains[included]] = True
     room = constraint.max_skew - int(constraint.matches(incoming.labels))
+    nothing = pods.terminating if snapshot.under_policy else None
     return Counter(
         stage="spread",
-        base=_by_node(counts, domains),
+        base=counts[domains],
         limit=_spread_limit(room, constraint.min_domains, counts, eligible, domains),
-        share=_share(pods.identity, matches, included, pods.terminating if snapshot.under_policy else None),
+        share=_share(pods.identity, matches, included, nothing),
         name=key,
         reach=(key, domains),
     )
 
 
 def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
-    """The required affinity: how many matches may go from a node's domains before it fails.
+    """How many matches may go from a node's domains before required affinity fails.
 
-    It fits while every term's domain has a match. If it matches its own terms, it may also be
-    the first, where none remains anywhere.
+    It fits while every term's domain has a match. If it matches its own terms, it may be the
+    first, where none remains anywhere.
     """
     snapshot = live.snapshot
     nodes, identity = snapshot.nodes, snapshot.pods.identity
@@ -101,11 +102,11 @@ def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
     for term in incoming.affinity:
         domains = nodes.label(term.topology_key)
         counts = _domain_counts(snapshot, term.topology_key, on)
-        fewest = np.minimum(fewest, _by_node(counts, domains))
+        fewest = np.minimum(fewest, counts[domains])
         anywhere |= domains >= 0
     own = snapshot.namespace_labels(incoming.namespace)
-    selects = (term.selects(incoming.namespace, incoming.labels, own) for term in incoming.affinity)
-    may_be_first = all(selects)
+    itself = (incoming.namespace, incoming.labels, own)
+    may_be_first = all(term.selects(*itself) for term in incoming.affinity)
     total = int(np.count_nonzero(anywhere[on])) if may_be_first else UNBOUNDED
     return Counter(
         stage="affinity",
@@ -117,16 +118,16 @@ def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
 
 
 def _existing_anti_affinity(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
-    """Per topology key: how many terms of pods in the node's domain forbid the preemptor."""
+    """By topology key: how many terms of pods in a domain forbid the preemptor."""
     snapshot, pods = live.snapshot, live.snapshot.pods
     if len(pods.anti.values) <= 1:
         return []
     own = snapshot.namespace_labels(incoming.namespace)
+    itself = (incoming.namespace, incoming.labels, own)
 
     def forbidding(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
         terms = compile_terms(*value)
-        hits = (term for term in terms if term.selects(incoming.namespace, incoming.labels, own))
-        return tuple(term.topology_key for term in hits)
+        return tuple(term.topology_key for term in terms if term.selects(*itself))
 
     labels = tuple(sorted(incoming.labels.items()))
     table = ("hits", snapshot.namespaces.version, incoming.namespace, labels)
@@ -136,53 +137,51 @@ def _existing_anti_affinity(incoming: PodInfo, live: PlacedPods) -> list[Counter
         for key in keys_of[identity]:
             weights.setdefault(key, np.zeros(len(pods.anti), np.int64))[identity] += 1
     stage = "existing-anti-affinity"
-    return [_nobody(stage, live, key, pods.anti_set, terms) for key, terms in sorted(weights.items())]
+    by_key = sorted(weights.items())
+    return [_nobody(stage, live, key, pods.anti_set, terms) for key, terms in by_key]
 
 
 def _nobody(stage: str, live: PlacedPods, key: str, ids: NDArray[np.int32], values: NDArray[Any]) -> Counter:
     """Of the pods whose id has a value none may be in the node's domain."""
     rows, on = live.those(ids, values > 0)
     domains = live.snapshot.nodes.label(key)
-    base = _by_node(_domain_counts(live.snapshot, key, on, values[ids[rows]]), domains)
+    base = _domain_counts(live.snapshot, key, on, values[ids[rows]])[domains]
     share = _share(ids, values, domains >= 0)
     return Counter(stage, base, np.zeros_like(base), share, reach=(key, domains))
 
 
 def _spread_limit(room: int, min_domains: int, counts: Ints, eligible: Mask, domains: NDArray[np.int32]) -> Ints:
-    """The most matching pods a domain may hold: skew is measured against the fewest in others."""
+    """The most matching pods in a domain: skew is measured against the fewest in others."""
     if room < 0:
         return np.full(len(domains), -UNBOUNDED)
     if np.count_nonzero(eligible) < min_domains:
         return np.full(len(domains), room)
     fewest, next_fewest = np.append(np.sort(counts[eligible]), UNBOUNDED)[:2]
-    others = np.full(len(counts) + 1, fewest)
+    others = np.full(len(counts), fewest)
     others[np.flatnonzero(eligible & (counts == fewest))] = next_fewest
     return room + others[domains]
 
 
 def _term_matches(snapshot: Snapshot, terms: Sequence[Term]) -> Mask:
-    """Which distinct label sets all the terms select, by the pods' identities."""
+    """Which pods' identities all the terms select."""
 
     def matches(identity: Identity) -> bool:
-        of_namespace = snapshot.namespace_labels(identity.namespace)
-        return all(term.selects(identity.namespace, identity.labels, of_namespace) for term in terms)
+        labels = snapshot.namespace_labels(identity.namespace)
+        it = (identity.namespace, identity.labels, labels)
+        return all(term.selects(*it) for term in terms)
 
     key = ("terms", snapshot.namespaces.version, *(term.key for term in terms))
     return snapshot.table(key, snapshot.pods.identities, np.bool_, matches)
 
 
 def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None = None) -> Ints:
-    """How many pods, given by their nodes, are in each domain of the topology, by value id."""
+    """How many pods on these nodes are in each domain, by value id; the last, for none, has 0."""
     domains = snapshot.nodes.label(key)[on]
-    inside, count = domains >= 0, len(snapshot.nodes.values_of(key))
+    inside = domains >= 0
     if weights is not None:
         weights = weights[inside]
+    count = len(snapshot.nodes.values_of(key)) + 1
     return np.bincount(domains[inside], weights, count).astype(np.int64)
-
-
-def _by_node(counts: Ints, domains: NDArray[np.int32]) -> Ints:
-    """Each node's domain's count, 0 for a node outside the topology."""
-    return np.append(counts, 0)[domains]
 
 
 def _share(
@@ -194,7 +193,10 @@ def _share(
     """
 
     def share(pods: Rows, nodes: Rows) -> Ints:
-        added = values[ids[pods]] * (where[nodes] & (pods > 0))
-        return (added if nothing is None else added & ~nothing[pods]).astype(np.int64, copy=False)
+        counts = where[nodes] & (pods > 0)
+        if nothing is not None:
+            counts &= ~nothing[pods]
+        added = values[ids[pods]] * counts
+        return added.astype(np.int64, copy=False)
 
     return share

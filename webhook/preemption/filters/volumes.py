@@ -1,11 +1,11 @@
-"""Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
+"""Where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding, VolumeZone of 1.36).
 
 Claims that wait for their first consumer are judged as in kube-scheduler's volume binder
-(`findMatchingVolumes`, `checkVolumeProvisions`): each takes the smallest free volume that
-suits, the smallest claim first; a claim without one must be provisionable there. If a volume
-is reserved, a claim takes only that.
+(`findMatchingVolumes`, `checkVolumeProvisions`). The smallest claim first, each takes the
+smallest free volume that suits, or only the one reserved for it. A claim without one must be
+provisionable there.
 
-Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known.
+Limits of volumes are in `volume_limits`. Free space of storage classes is not known.
 """
 
 from __future__ import annotations
@@ -148,10 +148,7 @@ def wrong_zones(snapshot: Snapshot, claims: Claims) -> Mask:
     zoned, conflict = np.full(nodes.rows, False), np.full(nodes.rows, False)
     for key in _ZONE_LABELS:
         zoned |= nodes.label(key) >= 0
-    for claim in claims:
-        name = claim.spec.volume_name
-        if not name:
-            continue
+    for name in filter(None, (claim.spec.volume_name for claim in claims)):
         volume = snapshot.volumes.get(name)
         if volume is None:
             raise ClaimRefusal(f'persistentvolume "{name}" not found')
@@ -174,10 +171,8 @@ def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
 
 def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
     """ReadWriteOncePod: a counter, alike on all nodes, of claims in use."""
-    exclusive = set()
-    for claim in claims:
-        if "ReadWriteOncePod" in (claim.spec.access_modes or ()):
-            exclusive.add(key_of(claim))
+    modes = {key_of(claim): claim.spec.access_modes or () for claim in claims}
+    exclusive = {key for key, some in modes.items() if "ReadWriteOncePod" in some}
     if not exclusive:
         return []
     pods, count = live.snapshot.pods, live.snapshot.nodes.rows
@@ -223,7 +218,7 @@ def find_volumes(snapshot: Snapshot, claims: Claims) -> Mask:
 
 
 def _suiting(snapshot: Snapshot, claim: PersistentVolumeClaim) -> list[Offer]:
-    """The volumes that suit the claim on any node; none once a node is selected for a new one."""
+    """The volumes that suit the claim on any node; none if a node is selected for a new one."""
     if _SELECTED_NODE in (claim.metadata.annotations or {}):
         return []
     reserved = _large_enough(claim, snapshot.volumes.reserved(claim))
@@ -245,12 +240,7 @@ def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Off
     """The volumes of the claim's kind that hold what it asks for."""
     size, spec = requested(claim), claim.spec
     kind = (spec.volume_mode, spec.volume_attributes_class_name or "")
-    large = []
-    for offer in offers:
-        its_kind = (offer.volume_mode, offer.attributes_class)
-        if offer.capacity >= size and its_kind == kind:
-            large.append(offer)
-    return large
+    return [offer for offer in offers if offer.kind == kind and offer.capacity >= size]
 
 
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
@@ -262,7 +252,7 @@ def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
     values: dict[str, set[str]] = {}
     for reach in {offer.reach_key: offer.reach for offer in offers}.values():
         match reach.node_selector_terms if reach else None:
-            case [NodeSelectorTerm(match_expressions=[Requirement(key, "In", list(wanted))], match_fields=None)]:
+            case [NodeSelectorTerm([Requirement(key, "In", list(wanted))], None)]:
                 values.setdefault(key, set()).update(wanted)
             case _:
                 mask |= affinity_mask(nodes, reach, fields=False)
@@ -272,7 +262,7 @@ def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
 
 
 def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mask]) -> Mask:
-    """Nodes where each claim in turn finds the smallest volume left, or one can be provisioned."""
+    """Nodes where each claim in turn finds a volume left, or one can be provisioned."""
     suits = [{offer.name for offer in some} for some in suiting]
     groups: dict[bytes, dict[str, Offer]] = {}
     for offer in chain(*suiting):
@@ -292,7 +282,8 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
                 return False
         return True
 
-    reach = np.stack([affinity_mask(nodes, some[0].reach, fields=False) for some in within], axis=1)
+    reaches = (some[0].reach for some in within)
+    reach = np.stack([affinity_mask(nodes, some, fields=False) for some in reaches], axis=1)
     provision = np.stack(provisionable, axis=1)
     pairs = zip(reach, provision, strict=True)
     answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in pairs]

@@ -35,15 +35,15 @@ _READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/s
 
 
 class Offer(NamedTuple):
-    """A volume as a claim sees it that looks for one; `capacity` is in bytes.
+    """A volume as a claim sees it that looks for one. `capacity` is in bytes.
 
-    Volumes of equal `reach_key` are reached from the same nodes.
+    `kind` is its mode and class of attributes. Volumes of equal `reach_key` are reached from
+    the same nodes.
     """
 
     name: str
     capacity: int
-    volume_mode: str
-    attributes_class: str
+    kind: tuple[str, str]
     access_modes: frozenset[str]
     labels: dict[str, str]
     reach: NodeSelector | None
@@ -193,8 +193,7 @@ def _offer(volume: PersistentVolume) -> Offer:
     return Offer(
         name=name,
         capacity=_storage(spec.capacity, f"persistentvolume {name}"),
-        volume_mode=spec.volume_mode,
-        attributes_class=spec.volume_attributes_class_name or "",
+        kind=(spec.volume_mode, spec.volume_attributes_class_name or ""),
         access_modes=frozenset(spec.access_modes or ()),
         labels=volume.metadata.labels or {},
         reach=reach,
