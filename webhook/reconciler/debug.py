@@ -23,7 +23,7 @@ def pages(
 ) -> web.Application:
     """The page of one reconciler and its debug tables, on this port.
 
-    If another replica leads, the tables say which (503), and the page shows what the pods tell.
+    If another replica leads, the tables say which (503); the page shows what pods tell.
     """
 
     async def show(request: web.Request) -> web.Response:
@@ -57,7 +57,7 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             "failures": entry.failures,
             "dueInSeconds": round(entry.due - now, 3) if entry.due > now else None,
         }
-        for entry in sorted(entries, key=lambda entry: (-entry.priority, entry.created))
+        for entry in sorted(entries, key=lambda row: (-row.priority, row.created))
     ]
 
 

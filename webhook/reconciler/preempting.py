@@ -206,10 +206,10 @@ class Preempting:
         """Those in the queue, and how many plans evicted for one in vain."""
         entries = self._queue.entries
         queued = [entries[key] for key in keys if key in entries]
-        return queued, max((entry.attempts for entry in queued), default=0)
+        return queued, max((row.attempts for row in queued), default=0)
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
-        """What to do for a preemptor; if nothing helps one of its shape, nothing helps it."""
+        """What to do for a preemptor; what helps none of its shape does not help it."""
         members = Members((pod,))
         shape: Key = ()
         if is_gang(self._state.snapshot, pod):
@@ -245,7 +245,7 @@ class Preempting:
     def _decide(self, pod: Pod, members: Members, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for the members, given what was learned about them."""
         queued, attempts = self._queued(map(key_of, members.ready))
-        learned = [entry.nodes.left_out(now) for entry in queued]
+        learned = [row.nodes.left_out(now) for row in queued]
         left_out = {left.node: left.until for known in learned for left in known}
         decide = partial(
             Evaluation,
@@ -263,7 +263,7 @@ class Preempting:
             outcome = decide(left_out=left_out).outcome()
         match outcome:
             case Fits(nodes) if self._manager.dry_run and members.key is None:
-                # Where only rehearsed plans make the room kube-scheduler will bind nothing.
+                # Where only rehearsed plans make room kube-scheduler binds nothing.
                 plans = self._manager.index.by_id.values()
                 emptied = [plan for plan in plans if math.isinf(plan.emptied)]
                 if {row.node for plan in emptied for row in plan.unplaced}.issuperset(nodes):
@@ -321,7 +321,7 @@ def node_helps(old: Node | None, new: Node | None) -> bool:
 
 
 def budget_helps(old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
-    """Whether a budget is gone, covers others, was counted, or has more disruptions."""
+    """Whether a budget is gone, covers others, was counted or has more left."""
     if new is None or old is None:
         return new is None
     more = new.status.disruptions_allowed > old.status.disruptions_allowed

@@ -172,7 +172,7 @@ class SchedulerActivity:
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
         """From when on the pod's scheduler had the chance to bind it, infinite if unknown.
 
-        It said something new of the pod `since` then, or was at work for half of the `seconds`.
+        It said something new `since` then, or was at work for half of the `seconds`.
         """
         if self._refused.get(key_of(pod), -math.inf) >= since:
             return since

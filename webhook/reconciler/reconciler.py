@@ -116,7 +116,7 @@ class Reconciler:
             await self.stop()
 
     def use(self, policies: Policies) -> None:
-        """Take these into use: pods are looked at again. Raises ClusterError for a wrong one."""
+        """Take these into use: pods are looked at again. Raises ClusterError."""
         self.policy_set.use(policies)
         self.evaluator.log.remember(policy.limits for policy in policies.preemption)
         self.state.keep(self.policy_set.annotations())
@@ -179,7 +179,7 @@ class Reconciler:
             # What a list shows of a pod may have been said long before.
             if new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
-            # 1. It may end the pod's plan, as a binding does, or clear the nomination.
+            # 1. It may end the pod's plan, as a binding does, or its nomination.
             plan = self.plans.get(key)
             member = plan.members[key] if plan else None
             reserved = member is not None and member.reserved
@@ -300,7 +300,7 @@ class Reconciler:
             self.executor.start(self.executor.perform(plan, step))
 
     def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
-        """End a plan, maybe `because` of a member, or have that leave it; then decide again."""
+        """End a plan, maybe `because` of a member, or have that leave; then decide again."""
         if not (members := self.plan_manager.end(plan, ending, because)):
             return
         if plan.ended is None:

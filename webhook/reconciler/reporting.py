@@ -154,7 +154,7 @@ class Reporter:
         """The latest plans, the oldest first."""
         self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
         self._waits = Newest[str, tuple[str, float]](_MOST_WAITING)
-        """uid of a waiting pod to what was said, and when, in seconds since the epoch."""
+        """uid of a waiting pod to what was said, and when (since the epoch)."""
         self._clearing = set[str]()
         """Schedulers that clear nominations."""
         self._values = defaultdict[str, set[str]](set)
@@ -242,7 +242,7 @@ class Reporter:
             self._owners.event(meta, "PodPreempted", _ACTION, told)
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
-        """The preemptor (key); empty if the policy keeps it from the victim's namespace."""
+        """The preemptor (key); empty if the policy keeps it from the victim."""
         key = plan.member_for(victim).key
         if key.startswith(f"{victim.metadata.namespace}/"):
             return key

@@ -106,10 +106,10 @@ class ReconcilerService:
         metrics.most_evicted = lambda: counts(_DAY, now()).most_common(_SHOWN)
 
     def _depth(self, state: QueueState) -> float:
-        return sum(entry.state is state for entry in self.reconciler.queue.entries.values())
+        return sum(row.state is state for row in self.reconciler.queue.entries.values())
 
     def time_to_write(self) -> float:
-        """Seconds from now in which nobody else may lead; 0 if this process may not write."""
+        """Seconds in which nobody else may lead; 0 if this process may not write."""
         if self.options.dry_run:
             return 0.0
         if self._elector is None:
@@ -135,7 +135,7 @@ class ReconcilerService:
             await self._recorder.close()
 
     def evictions(self) -> EvictionRecord:
-        """What is known of evictions; who does not write them reads them for the next call."""
+        """What is known of evictions; who writes none reads them for the next call."""
         if self.reconciler.leading and not self.options.dry_run:
             now = Now(self.clock.monotonic(), self.clock.wall())
             return record_of(self.reconciler.evaluator.log, now)

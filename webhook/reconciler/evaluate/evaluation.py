@@ -124,7 +124,7 @@ class Evaluation:
     def _on_best(self, chosen: Candidate, decision: Decision, ahead: PodsAhead) -> Outcome:
         """Evict on the chosen node, told with the next best ones."""
         best = decision.selected
-        scores = {score.node: score for score in decision.scores(_SHOWN + 1)}
+        scores = {row.node: row for row in decision.scores(_SHOWN + 1)}
         shown = dict[str, Alternative]()
         for node, score in scores.items():
             compared = {key.heading: key.text(score) for key in shown_keys(score)}
@@ -168,7 +168,7 @@ class Evaluation:
         if isinstance(decision, Fits):
             return decision
         # 3. Evict. Devices are held in the order of places, by priority.
-        placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
+        placements = sorted(decision.placements, key=lambda row: -priority_of(row.pod))
         places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
         return self._reserves(
             [node for _, node in places],
@@ -206,7 +206,7 @@ class Evaluation:
                 due = self._schedule_begins() or again
                 return objection or Unschedulable(decision.reason, again is not None, due)
             if not decision.victims and decided(exclusions=exclusions, left_out=avoided).fits:
-                return Fits(tuple(sorted({placement.node for placement in decision.placements})))
+                return Fits(tuple(sorted({row.node for row in decision.placements})))
             victims = snapshot.pod_rows([row.key for row in decision.victims])
             of_one = np.zeros_like(victims)  # as if all were on one node
             (code,) = limits.beyond_rates(1, of_one, victims)
@@ -289,7 +289,7 @@ class Evaluation:
         )
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
-        """Wait for the room of pods `leaving`; None if none of it is left to the pod."""
+        """Wait for the room of pods `leaving`; None if none is left to the pod."""
         if not (nodes := decision.fits_without(leaving)):
             return None
         if pod.spec.node_name:
@@ -297,8 +297,8 @@ class Evaluation:
         nominated = pod.status.nominated_node_name
         if nominated in nodes and PLAN not in (pod.metadata.annotations or {}):
             return Unschedulable(f"somebody else has nominated it to {nominated}, where room is coming up")
-        # 1. Of the pods that a plan has yet to ask it takes those it needs and may evict; none if it needs
-        #    others, too: that plan may never ask them.
+        # 1. Of the pods that a plan has yet to ask it takes those it needs and may evict; none if
+        #    it needs others, too: that plan may never ask them.
         snapshot, planned = self._state.snapshot, self.promised.planned
         pods = snapshot.pods
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])

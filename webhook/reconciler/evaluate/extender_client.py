@@ -120,7 +120,7 @@ class ExtenderClient:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         try:
-            left = {candidate.node: candidate for candidate in await ask(self._session, question)}
+            left = {row.node: row for row in await ask(self._session, question)}
             offers = map(_offer_of, question.candidates)
             answers = {(node, uids): left.get(node) for node, uids in offers}
             known = said.get(url)
@@ -138,7 +138,7 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
     """The candidates that remain. Raises ExtenderError, also for silence and nonsense."""
     extender, url = question.extender, url_of(question.extender)
     victims: dict[str, Any] = {}
-    offered = {candidate.node: candidate for candidate in question.candidates}
+    offered = {row.node: row for row in question.candidates}
     for node, candidate in offered.items():
         uids = [{"UID": row.uid} for row in candidate.victims]
         victims[node] = {"Pods": uids, "NumPDBViolations": candidate.pdb_violations}

@@ -178,8 +178,7 @@ class LimitsNow:
         """Of these pods those that stay if as many go of each node as the rates leave.
 
         The preferred go first. With `at_once` as many go as the rates ever allow. With
-        `together` they go of all nodes, whatever `perCluster` says: others would be no
-        fewer.
+        `together` they go of all nodes, whatever `perCluster` says: others are no fewer.
         """
         pods = self._state.snapshot.pods
         rows = rows[np.argsort(-preference, kind="stable")]
@@ -190,12 +189,11 @@ class LimitsNow:
             if together and rate is self.limits.per_cluster:
                 continue
             place = _places(node[kept], group[kept])
-            most = rate.evictions if at_once else left[kept]
-            kept = kept[(group[kept] < 0) | (place < most)]
+            kept = kept[(group[kept] < 0) | (place < (rate.evictions if at_once else left[kept]))]
         return np.delete(rows, kept)
 
     def _counted(self, rows: Rows) -> Iterator[tuple[int, AnyRate, Rows, Ints]]:
-        """Each rate, its code, the group (or -1) that it counts a pod in, and what is left.
+        """Each rate, its code, each pod's group in it (or -1), and what that has left.
 
         Pods of one owner and identity are alike.
         """

@@ -115,7 +115,7 @@ class PodsAhead:
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
         """Why a node is not left to the preemptors without these victims; empty if it is.
 
-        If nobody `evicts` them, neither held room counts nor who takes a part of the devices.
+        If nobody `evicts` them, neither held room counts nor who takes part of the devices.
         """
         if not len(victims) and not evicts:
             return ""
@@ -310,7 +310,7 @@ class PodsAhead:
     def _take_parts(
         self, candidate: Candidates, last: Sequence[int], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one of the `last` (rows) leaves so much `beside` it.
+        """Who takes which devices while one of the `last` leaves so much `beside` it.
 
         Of each group a pod counts that no plan holds any for and its scheduler looks at.
         """

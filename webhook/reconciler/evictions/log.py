@@ -188,7 +188,7 @@ class EvictionLog:
                 self._label_keys.add(limits.per_label.label)
 
     def remaining(self, limits: Limits, now: float, *, since: float = -math.inf) -> Remaining:
-        """What the rates still allow, beside what is intended and happened `since` then."""
+        """What the rates still allow, beside what is intended or happened `since`."""
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
         rates = list(rates_of(limits))
         intended = [row.names for row in self.intended().values()] if rates else []
@@ -224,7 +224,7 @@ class EvictionLog:
     # What has happened, by workload (`Kind/namespace/name`).
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PodEviction]:
-        """A workload's evictions within the window, the oldest first; none of a bare pod."""
+        """A workload's evictions in the window, the oldest first; none of a bare pod."""
         return [row for row in self._of["owner"].get(workload, ()) if row.at + window > now]
 
     def counts(self, window: float, now: float) -> Counter[str]:
@@ -262,12 +262,12 @@ class EvictionLog:
         self._refused[key_of(pod)] = known
 
     def returned(self, owner: str, now: float) -> None:
-        """The owner put a pod into the room of an evicted one: all its pods are excluded."""
+        """The owner put a pod into an evicted one's room: its pods are excluded."""
         _note_in_vain(self.returning, owner, now, _RETURNED)
         self.version += 1
 
     def excluded(self, now: float) -> tuple[list[str], list[str], float | None]:
-        """Pods and owners of pods that are excluded now, and when the first is no more."""
+        """Pods and owners that are excluded now, and when the first is no more."""
         pods, owners = _held(self._refused, now), _held(self.returning, now)
         return [*pods], [*owners], min([*pods.values(), *owners.values()], default=None)
 

@@ -97,8 +97,8 @@ def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
 def encode(record: EvictionRecord) -> str:
     """The text of a record, of at most 192 KiB; empty for nothing.
 
-    Beyond that the oldest evictions are left out, then the oldest that plans intend: the
-    server would refuse all of it.
+    Beyond that the oldest evictions go, then the oldest that plans intend: the server
+    would refuse all of it.
     """
     if replace(record, wall=0.0, now=0.0) == NOTHING:
         return ""
@@ -218,7 +218,7 @@ class EvictionStore:
                 await asyncio.sleep(_GAP if await self.write() else _RETRY)
 
     async def write(self) -> bool:
-        """Write what is known, if this process may; whether it succeeded. Errors are logged."""
+        """Write what is known, if this process may; whether it succeeded. Logs errors."""
         if self._place is None or self._fence() <= 0:
             return False
         version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())

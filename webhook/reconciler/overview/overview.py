@@ -132,7 +132,7 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod], ahead: float) -> lis
             attempts=entry.attempts,
             next_try=entry.due + ahead if entry.due > now else None,
         )
-        for entry in sorted(entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
+        for entry in sorted(entries, key=lambda row: (-row.priority, row.created, row.key))
     ]
 
 
@@ -260,7 +260,7 @@ class _Dated(msgspec.Struct):
 
 
 def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> list[DecisionShown]:
-    """The last decisions, the newest first; `wall` is now, in seconds since the epoch.
+    """The last decisions, the newest first; `wall` is now (since the epoch).
 
     They are those of this process, and those written on pods, by which a follower and a
     new leader know them. The latter may be forged where the webhook does not look: they

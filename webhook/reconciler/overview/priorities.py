@@ -63,7 +63,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
             preempts=preempts,
         )
         rungs.append(rung)
-    rungs.sort(key=lambda rung: (rung.running + rung.pending == 0, -rung.running, -rung.value, rung.name))
+    rungs.sort(key=lambda row: (row.running + row.pending == 0, -row.running, -row.value, row.name))
     shown = sorted(rungs[:_RUNGS], key=lambda rung: (-rung.value, rung.name))
     bands = [
         Band(f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to)
@@ -76,7 +76,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 
 
 def _let_go(state: State, policy_set: PolicySet, rows: Rows, now: float) -> tuple[Mask, Floats]:
-    """Whether some policy may evict the pods in these rows, and from when on, in seconds."""
+    """Whether some policy may evict the pods in these rows, and from when on (seconds)."""
     snapshot, pods = state.snapshot, state.snapshot.pods
     may, until = np.zeros(rows.size, np.bool_), np.full(rows.size, np.inf)
     for policy in policy_set.policies.preemption:

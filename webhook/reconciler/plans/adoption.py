@@ -139,7 +139,7 @@ def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManag
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:
-    """Note what an earlier leader wrote of evictions. Returning owners are excluded again.
+    """Note an earlier leader's record of evictions; returning owners stay excluded.
 
     When a pod that was yet to be asked went nobody knows: it counts as of now, so no rate
     comes back too early.

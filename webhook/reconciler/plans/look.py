@@ -54,13 +54,13 @@ class PlanContext(NamedTuple):
     def judged_by(self, policy: PreemptionPolicy, now: float) -> tuple[object, ...]:
         """All by which it is judged whether victims may go.
 
-        Schedules end, and pods leave, without an event: so it is judged again after a moment.
+        Schedules end, and pods leave, without an event: it is judged again soon.
         """
         rules, excluded = self.policy_set.rules[policy.name], self.evaluator.log.excluded(now)
         return self.evaluator.state.snapshot.version, rules, excluded, now // _MOMENT
 
     def too_few(self, pod: Pod) -> str:
-        """Why nobody may go for this pod: its gang needs more members than are nominated or bound."""
+        """Why nobody may go for this pod: its gang lacks nominated or bound members."""
         snapshot = self.evaluator.state.snapshot
         if not is_gang(snapshot, pod):
             return ""
@@ -118,9 +118,9 @@ class Look:
                 self.left.append(victim)
         there = self.there.items()
         self.untried = [pod for uid, pod in there if uid not in plan.tried]
-        """Those of whom the server was not asked yet whether it would keep them."""
+        """Those of whom the server was not asked whether it would keep them."""
         self.several = len(there) + len(plan.gone) > 1
-        """Whether one that is kept costs others, also those that other plans ask."""
+        """Whether one that is kept costs others, also of other plans."""
         self.fresh = not begun
         """Whether nobody was asked yet."""
 
@@ -144,9 +144,9 @@ class Look:
         return step
 
     def _proceed(self) -> Step:
-        """Write all nominations, then tell all victims, then ask them, then wait for the room."""
+        """Write all nominations, tell all victims, ask them, wait for the room."""
         plan, left, policy = self.plan, self.left, self.policy
-        # 1. Nobody goes for a part of a gang, or if a victim is kept. Who may be on its way is read.
+        # 1. Nobody goes for a part of a gang, or if a victim is kept. Who may be leaving is read.
         if why := self.context.too_few(self.pods[0][1]):
             return End(Ending.GANG, why)
         waiting = {pod.metadata.uid: pod for member, pod in self.pods if not member.nominated}
@@ -165,8 +165,7 @@ class Look:
             return self.ask(Verb.NOMINATE, waiting.values(), self.untried if self.several else ())
         # 3. If all have been asked, the room is there, or will be, or it was taken.
         if not left:
-            lost = math.isinf(plan.roomy) and self._lost()
-            return lost or Wait(plan.deadline, all_asked=True)
+            return (math.isinf(plan.roomy) and self._lost()) or Wait(plan.deadline, all_asked=True)
         # 4. The rest still has to be right, by the rules of now.
         if not policy:
             return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
@@ -185,7 +184,7 @@ class Look:
         return self._evict(policy)
 
     def fits_elsewhere(self, member: Member, pod: Pod) -> bool:
-        """Whether its scheduler has room for a member now, though none comes up on its node."""
+        """Whether a scheduler has room for a member, though none comes up on its node."""
         plan = self.plan
         if plan.record.resize or not plan.gone or self.evaluator.has_room(pod, member.node):
             return False
@@ -202,7 +201,7 @@ class Look:
             if self.left and not plan.gone:
                 why = f"evicting would not make room on {node} any more"
                 return End(Ending.OUTDATED, why, member.key)
-            # Two members might count on one node elsewhere: who is left would go in vain.
+            # Two members might count on one node elsewhere: the rest would go in vain.
             if not (self.left and len(self.pods) > 1) and self.fits_elsewhere(member, pod):
                 continue
             if refusal := refusal_of(snapshot, pod, node):
@@ -311,7 +310,7 @@ class Look:
         """Ask those that are left whose turn it is: everybody has been told."""
         plan, left, there, now = self.plan, self.left, self.there, self.now
         together = any(row.devices for row in plan.unplaced)
-        # 1. One goes before its notice is over if it is ready. A group goes at once, and so do all for devices.
+        # 1. One goes before its notice is over if it is ready; a group, and all for devices, at once.
         early, later = set[PlanVictim](), math.inf
         for victim in left:
             until = plan.notices.get(victim.uid, now)
@@ -340,7 +339,7 @@ class Look:
         covered = [row for row in asked if covering(there[row.uid])]
         grouped = [row for row in covered if row.group]
         if len(grouped) > 1:
-            # If its first is refused a group stays whole. Who is on a node of the plan makes room: last.
+            # If its first is refused a group stays whole. Who makes room on the spot is last.
             chosen = [min(grouped, key=lambda row: there[row.uid].spec.node_name in nodes)]
         else:
             # The rest of a group goes at once when no budget can refuse one of it.
@@ -348,7 +347,7 @@ class Look:
             first = slow or (covered[:-1] if last else covered) or asked
             whole = {row.group for row in first if not covered} - {0}
             chosen = [row for row in asked if row in first or row.group in whole]
-        # 7. One that was asked in vain is asked after a pause: nobody goes in its place.
+        # 7. Who was asked in vain is asked after a pause: nobody goes in its place.
         if not chosen:
             return Wait(later)
         return self.ask(Verb.ASK, [there[row.uid] for row in chosen])
@@ -369,7 +368,7 @@ class Look:
         return due, last - max(grace.values())
 
     def ask(self, verb: Verb, pods: Iterable[Pod], tried: Iterable[Pod] = ()) -> Do | Wait:
-        """Ask this about the pods whose pauses are over, and `tried` whether they would go."""
+        """Ask this about pods whose pauses are over, and `tried` whether they would go."""
         ready, due = list[tuple[Verb, Pod]](), math.inf
         wanted = [(verb, pod) for pod in pods]
         wanted += [(Verb.TRY, pod) for pod in tried]

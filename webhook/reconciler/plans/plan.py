@@ -187,7 +187,7 @@ class Plan(msgspec.Struct, eq=False):
         return rows
 
     def note_told(self, uid: str, until: float) -> None:
-        """This victim has a notice until then; what a `dryRun` said holds no more."""
+        """This victim has a notice until then; what a `dryRun` said is past."""
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
@@ -243,7 +243,7 @@ class PlanIndex:
         """uid of a pod that leaves to when its time ends, since it was asked or seen to."""
 
     def put(self, plan: Plan) -> None:
-        """The plan is new, or some of it has ended; it is known until its victims are clear."""
+        """The plan is new, or some of it ended; it is known until its victims are clear."""
         is_over = bool(plan.ended and not plan.asking)
         self._known.put(plan.id, None if is_over else plan)
         if is_over:

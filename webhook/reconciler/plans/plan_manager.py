@@ -59,7 +59,7 @@ class PlanManager:
         self._state, self._log = evaluator.state, evaluator.log
         self.dry_run = dry_run
         self.noticed: dict[str, None] = {}
-        """Pods to look at for plan and notice once earlier leaders' plans are taken over."""
+        """Pods to look at for plan and notice once earlier plans are taken over."""
         self.context = PlanContext(evaluator, policy_set, self.index)
 
     # How a plan begins, and what later decisions count of it.
@@ -185,7 +185,7 @@ class PlanManager:
     # What happens to it.
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> Ending | None:
-        """The watch showed something new: the plans that it concerns are to be looked at.
+        """The watch showed something new: the plans that it concerns are looked at.
 
         Returns why it is over for a preemptor that has changed. If a scheduler has cleared
         its nomination, decisions count that as standing. If it did so to preempt there for
@@ -297,7 +297,7 @@ class PlanManager:
             self.settle(plan)
         view = Look(plan, self.context, Now(now, self.clock.wall()))
         try:
-            # 2. Note since when there is room, and until when it goes on if no claims are awaited.
+            # 2. Note since when there is room, and the deadline unless claims are awaited.
             awaited = any(row.uid in state.pending.awaited for row in plan.record.victims)
             there = not (awaited or plan.rehearsed or view.left) and all(
                 member.nominated and (evaluator.fits_on(pod, member.node) or view.fits_elsewhere(member, pod))
@@ -326,7 +326,7 @@ class PlanManager:
         return step
 
     def touched(self, end: float) -> Iterator[Plan]:
-        """The plans that something happened to or that are due, until `end` (stopwatch)."""
+        """The plans that are due or that something happened to, until `end` (stopwatch)."""
         now, plans = self.clock.monotonic(), self.index.by_id
         for plan in plans.values():
             if min(plan.deadline, plan.wake) <= now:
@@ -374,7 +374,7 @@ class PlanManager:
         return members
 
     def forget(self) -> None:
-        """This process leads no more: the next one reads what becomes of those being asked."""
+        """This process leads no more: the next reads what became of those being asked."""
         for plan in list(self.index.by_id.values()):
             plan.asking.clear()
             self.settle(plan)

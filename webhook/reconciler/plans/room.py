@@ -57,14 +57,14 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
 
 
 def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
-    """Preemptors of equal priority that the node was chosen for later: lost room is theirs."""
+    """Preemptors of equal priority that chose the node later: lost room is theirs."""
     later = [other for other in index.of(member.node) if other.order > plan.order]
     rows = [row for other in later for row in other.unplaced if row.node == member.node]
     return [row.key for row in rows if row.priority == member.priority]
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
-    """The owners (`workload_of`) of victims that have put pods back, in this member's way.
+    """The owners (`workload_of`) of victims that put pods back in this member's way.
 
     Such a pod was made after the plan began to evict. It has devices of the member, or the
     member would fit without it. If something else keeps the member away, such as another
@@ -131,7 +131,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
 
 
 def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
-    """The claims, by `namespace/name`, with devices of a member that nobody who leaves frees."""
+    """The claims (keys) with devices of a member that nobody who leaves frees."""
     pods = snapshot.pods
     leaving = {pods.uids[row] for row in pods.leaving()} | plan.gone | plan.needed
     return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)

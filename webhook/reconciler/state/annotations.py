@@ -222,7 +222,7 @@ def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:
 
 
 def digest_of(pod: Pod, texts: Mapping[str, str] | None = None) -> str:
-    """By what a leader knows its plan and decision on a pod, or these `texts` for it."""
+    """By what a leader knows its plan and decision on a pod, or with these `texts`."""
     annotations = {**(pod.metadata.annotations or {}), **(texts or {})}
     said = f"{pod.metadata.uid}\n{annotations.get(PLAN, '')}\n{annotations.get(DECISION, '')}"
     return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]

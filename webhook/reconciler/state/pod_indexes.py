@@ -208,7 +208,7 @@ class PodIndexes:
     # The pods that can run on one node only.
 
     def last_resort(self) -> Mask:
-        """The pods, by row, that could run on no other node: of a DaemonSet, or confined."""
+        """The pods (rows) that could run on no other node: of a DaemonSet, or confined."""
         for group in self._unjudged:
             node = self._node_of(group, next(iter(self._confined[group].values())))
             self._only_node.pop(group, None)
