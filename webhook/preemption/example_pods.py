@@ -34,7 +34,10 @@ _LONG = 10**9
 """Seconds of protection that are as good as no end."""
 _SIDES = ("preemptors", "victims")
 _MOST_PAIRS, _MOST_NAMES, _MOST_PLACES = 50, 3, 150
+_BY_CHOICE = "the author of a pod choose to be a preemptor"
+_BY_NAMESPACE = "pods of a namespace that it does not name be preemptors"
 Told = Iterator[tuple[Severity, str]]
+Needless = Iterator[tuple[str, str]]
 
 
 class _ExamplePod(NamedTuple):
@@ -68,7 +71,7 @@ class _ExamplePod(NamedTuple):
 
 
 Rows = list[list[_ExamplePod]]
-"""A row's first pod is as a side of a pair wants it; the others differ in one thing that authors choose."""
+"""A row's first pod is as a side wants it; the others differ in one thing that authors choose."""
 
 
 def example_pod_findings(policies: Policies, now: float) -> list[Finding]:
@@ -187,23 +190,20 @@ class _Asked:
         return [[pod((*chain(*place), *way)) for way in ways] for place in places]
 
     def _joining(self, preemptors: Rows, number: int) -> Iterator[tuple[str, _ExamplePod]]:
-        """Who should not preempt by a pair: by an author's choice, or in another namespace."""
+        """Who should not preempt by a pair: by choice, or in another namespace."""
         match, side = self._pairs[number].preemptors, self._matchers[number].preemptors
         by_namespace = match.namespaces is not None or match.namespace_selector is not None
         chosen, unnamed = list[_ExamplePod](), list[_ExamplePod]()
         for row in preemptors:
             joining = [pod for pod in row if pod.may and pod.meets(side)]
             chosen += joining if len(joining) < len(row) else []
-            if by_namespace and row[:1] == joining[:1] and row[0].unnamed:
+            if by_namespace and row[0].unnamed and row[0] in joining:
                 unnamed.append(row[0])
-        for who, pods in (
-            ("the author of a pod choose to be a preemptor", chosen),
-            ("pods of a namespace that it does not name be preemptors", unnamed),
-        ):
+        for who, pods in ((_BY_CHOICE, chosen), (_BY_NAMESPACE, unnamed)):
             yield from ((who, pod) for pod in islice(filter(self._let_in, pods), 1))
 
     def _staying(self, victims: Rows) -> dict[Severity, _ExamplePod]:
-        """Who is no victim by an author's choice: an annotation for that, or something else."""
+        """Who is no victim by choice: an annotation for that, or something else."""
         staying: dict[Severity, _ExamplePod] = {}
         for row in victims:
             for pod in row[1:] if self._is_victim(row[0]) else ():
@@ -224,7 +224,7 @@ class _Asked:
                 return True
         return False
 
-    def _needless_names(self) -> Iterator[tuple[str, str]]:
+    def _needless_names(self) -> Needless:
         """Classes that are managed anyway or cannot be, and signals' values that permit nothing."""
         preemptors, victims = self._policy.preemptors, self._policy.victims
         twins = (*preemptors.twins, *preemptors.twins.values())
@@ -238,7 +238,7 @@ class _Asked:
                 if not (reason := opt_in.reason(profile, {})).may_go:
                     yield f"victims.signals[{number}].permits[{at}]", f"a pod with that value stays: {reason.text}"
 
-    def _needless_pairs(self, sides: Sequence[tuple[Rows, Rows]]) -> Iterator[tuple[str, str]]:
+    def _needless_pairs(self, sides: Sequence[tuple[Rows, Rows]]) -> Needless:
         """Pairs within others, and parts of pairs that mean everybody or nobody."""
         for number, pair in enumerate(self._pairs if self._policy.victims.pairs else ()):
             place = f"victims.pairs[{number}]"
@@ -259,7 +259,7 @@ class _Asked:
         meant = (pod for pod in pods if pod.may and pod.meets(sides[number]))
         return {frozenset(at for at, other in enumerate(sides) if pod.meets(other)) for pod in meant}
 
-    def _needless_parts(self, side: str, match: PodsMatch, pods: Sequence[_ExamplePod]) -> Iterator[tuple[str, str]]:
+    def _needless_parts(self, side: str, match: PodsMatch, pods: Sequence[_ExamplePod]) -> Needless:
         def met(by: PodsMatch) -> list[bool]:
             (pair,) = self._compiled(PreemptionPair(**{side: by}))
             return [pod.meets(getattr(pair, side)) for pod in pods]
@@ -279,9 +279,7 @@ def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
     return {class_.metadata.name: class_} if (class_ := request.priority_class) else {}
 
 
-def _needless_elements(
-    names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True
-) -> Iterator[tuple[str, str]]:
+def _needless_elements(names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True) -> Needless:
     """The places of names that mean none, or only what others mean or goes `besides`; `dots` as for samples."""
     for place, name in enumerate(names):
         meant, others = samples([name], dots=dots), name_matcher((*names[:place], *names[place + 1 :]))

@@ -1,4 +1,4 @@
-"""Extenders: components outside the scheduler that may drop candidates or victims (docs/semantics.md D5).
+"""Extenders: components outside that may drop candidates or victims (docs/semantics.md D5).
 
 Here an extender is something to call; how it is asked is no matter of this package.
 """
@@ -13,11 +13,11 @@ from webhook.preemption.victims.candidates import Candidate, Candidates
 
 
 class ExtenderError(RuntimeError):
-    """An extender that is not ignorable could not be asked, or its answer makes no sense."""
+    """An extender that is not ignorable does not answer, or makes no sense."""
 
 
 class Extender(Protocol):
-    """Answers the candidates with those that remain; raises ExtenderError if it cannot."""
+    """Says which candidates remain; raises ExtenderError if it cannot."""
 
     name: str
     ignorable: bool
@@ -46,10 +46,10 @@ def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Ca
             if not extender.ignorable:
                 raise
             continue
-        empty = next((candidate.node for candidate in answer if not candidate.victims), None)
-        if empty is not None and not extender.ignorable:
-            raise ExtenderError(f"extender {extender.name}: expected at least one victim pod on node {empty!r}")
         remaining = [candidate for candidate in answer if candidate.victims]
+        if len(remaining) < len(answer) and not extender.ignorable:
+            empty = next(candidate.node for candidate in answer if not candidate.victims)
+            raise ExtenderError(f"extender {extender.name}: expected at least one victim pod on node {empty!r}")
     if candidates.units is not None:
         remaining = [row for row in remaining if _keeps_groups(row, candidates)]
     return Candidates.of(candidates.snapshot, remaining, candidates.units)
@@ -61,4 +61,4 @@ def _keeps_groups(candidate: Candidate, asked: Candidates) -> bool:
     pods, group = asked.snapshot.pods, asked.units.group
     rows = {pods.find(victim.namespace, victim.name) for victim in candidate.victims}
     groups = {int(group[row]) for row in rows if row is not None and group[row]}
-    return all(rows.issuperset(pods.grouped.members(id_).tolist()) for id_ in groups)
+    return all(rows.issuperset(pods.grouped.members(whole).tolist()) for whole in groups)

@@ -1,4 +1,4 @@
-"""The best of the candidate nodes (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`).
+"""The best candidate (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`).
 
 Only `RANKING` knows by what candidates are compared, in which order, and how people are told of it.
 `gangs.eviction_units.Price` compares for gangs, by the same keys.
@@ -21,13 +21,13 @@ from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, la
 from webhook.preemption.victims.rules import Rules
 
 PRIORITY_OFFSET = 2**31
-"""Added to every priority in a sum, so that among negative priorities fewer pods win."""
+"""Added to each priority in a sum: of negative ones fewer pods win, too."""
 _RAISED_SUM = ("victims", "priority_sum")
 """The keys that people read for the raised sum, in their order there."""
 
 
 class Score(NamedTuple):
-    """What one candidate is compared by, by the keys' names in `RANKING`; in the sum priorities are raised."""
+    """What a candidate is compared by, by the keys' names; in the sum priorities are raised."""
 
     node: str
     values: dict[str, Any]
@@ -48,8 +48,10 @@ class RankingKey(NamedTuple):
     most: str = ""
 
     def text(self, score: Score) -> str:
-        """A candidate's value, for people: the sum is of the priorities as they are."""
-        return self.shown(sum_of_priorities(score) if self.name == "priority_sum" else score.values[self.name])
+        """A candidate's value for people, the sum of priorities as they are."""
+        if self.name == "priority_sum":
+            return self.shown(sum_of_priorities(score))
+        return self.shown(score.values[self.name])
 
 
 class Ranking:
@@ -61,10 +63,10 @@ class Ranking:
     def __init__(self, candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | None = None) -> None:
         self.candidates, self.rules = candidates, rules
         self.now, self.costs = now, costs
-        columns = [(key, key.values(self)) for key in RANKING] if len(candidates.nodes) else []
-        self._keys = [(key, values) for key, values in columns if values is not None]
         self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
         left = np.arange(len(self._names))
+        columns = [(key, key.values(self)) for key in RANKING] if len(left) else []
+        self._keys = [(key, values) for key, values in columns if values is not None]
         for key, column in self._keys:
             values = column if len(left) == len(column) else column[left]
             good = values == (values.max() if key.most else values.min())
@@ -73,13 +75,13 @@ class Ranking:
         """The best candidates, by name; the first one is selected."""
 
     def cost(self, key: CostKey) -> NDArray[Any] | None:
-        """What each candidate's victims cost by this key; None if it does not count."""
+        """What candidates cost by this key; None if it does not count."""
         if self.costs is None or not key.counts(self.costs.cost):
             return None
         return key.total(self.costs, self.candidates, self.now)
 
     def best_of_nodes(self) -> Mask:
-        """Which candidates are the best ones of their nodes, if there are several of a node."""
+        """Which candidates are the best ones of their nodes."""
         numbers = np.array(self.first(len(self._names)), np.intp)
         _, best = np.unique(self.candidates.nodes[numbers], return_index=True)
         return np.isin(np.arange(len(numbers)), numbers[best])
@@ -101,7 +103,7 @@ class Ranking:
 
 
 def _end(of: Ranking) -> Floats | None:
-    """In how many seconds the last victim should be gone; kube-scheduler does not look."""
+    """In how many seconds the last victim is gone; kube-scheduler does not look."""
     candidates, rules = of.candidates, of.rules
     if rules.policy is None or (of.costs is not None and of.costs.cost.grace_period):
         return None
@@ -188,7 +190,7 @@ The first by the node's name is taken, so that the answer is always the same.
 
 
 def decisive(winner: Score, other: Score) -> str:
-    """The name of the key that decides between two candidates, empty if their nodes' names do.
+    """The key that decides between two candidates, by name; empty if their nodes' names do.
 
     The raised sum is mostly smaller for fewer victims; then these decide.
     """
@@ -206,9 +208,10 @@ def preferred_because(winner: Score, other: Score) -> str:
 
 
 def how_compared(headings: Collection[str]) -> str:
-    """How to read the columns of these headings: in which order, and what is better."""
+    """How to read columns with these headings: the order, and what is better."""
     keys = {key.name: key for key in RANKING if key.heading in headings}
-    order, raised = "compared from left to right", [keys[name].heading for name in _RAISED_SUM if name in keys]
+    order = "compared from left to right"
+    raised = [keys[name].heading for name in _RAISED_SUM if name in keys]
     if len(raised) > 1:
         order += f", {' and '.join(raised)} as one"
     more = [f"for {key.heading}, {key.most} is better" for key in keys.values() if key.most]
@@ -220,8 +223,8 @@ def shown_keys(score: Score) -> list[RankingKey]:
 
     The number of victims stands before the sum of priorities, since it mostly decides.
     """
-    keys = [key for key in RANKING if key.name in score.values]
-    victims = next(key for key in keys if key.name == "victims")
-    keys.remove(victims)
-    keys.insert(next(place for place, key in enumerate(keys) if key.name == "priority_sum"), victims)
-    return keys
+    names = [key.name for key in RANKING if key.name in score.values]
+    names.remove("victims")
+    names.insert(names.index("priority_sum"), "victims")
+    by_name = {key.name: key for key in RANKING}
+    return [by_name[name] for name in names]

@@ -1,4 +1,4 @@
-"""What a decision says: where the pod fits, what fails elsewhere, who would have to go, and who goes."""
+"""What a decision says: where the pod fits, what fails elsewhere, and who goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.preemption.filters.counters import Counter
-from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
+from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -20,13 +20,13 @@ from webhook.preemption.victims.rules import VictimReason
 
 
 class StaleDecisionError(RuntimeError):
-    """The snapshot changed since the decision; `selected` and what was read before can still be read."""
+    """The snapshot changed since; `selected` and what was read before can still be read."""
 
 
 class DeviceUse(NamedTuple):
-    """How many devices of a driver a node has, how many are held, and would be freed if all who may go went.
+    """How many devices of a driver a node has, how many are held, and by whom.
 
-    `holders` are `namespace/name` of the claims.
+    So many would be `freed` if all who may go went. `holders` are `namespace/name` of claims.
     """
 
     driver: str
@@ -39,14 +39,13 @@ class DeviceUse(NamedTuple):
 class Decision:
     """The outcome for one preemptor.
 
-    `eligible` and `reason` say whether it may preempt; `selected` is the plan, one of `candidate_count`.
-    `rejections` are the codes by which the caller's filter rejected candidates. The lists over all nodes are made
-    when first read, and raise StaleDecisionError if the snapshot has changed.
+    `eligible` and `reason` say whether it may preempt. `selected` is the plan, one of
+    `candidate_count`. `rejections` are the codes of the caller's filter. The lists over all nodes are
+    made when first read, and raise StaleDecisionError if the snapshot has changed.
     """
 
     def __init__(
         self,
-        state: PreFilterState,
         failures: Failures,
         potential: PotentialVictims,
         *,
@@ -57,9 +56,9 @@ class Decision:
         self.eligible = not reason
         self.reason = reason
         self.rejections = rejections
-        self._state, self._failures, self._potential = state, failures, potential
-        self._ranking = ranking
-        self._version = state.snapshot.version
+        self._state, self._failures = failures.state, failures
+        self._potential, self._ranking = potential, ranking
+        self._version = potential.snapshot.version
         best = ranking.candidates.objects(ranking.equally_good[:1]) if ranking else []
         self.selected: Candidate | None = best[0] if best else None
         self.candidate_count = len(ranking.candidates.nodes) if ranking else 0
@@ -71,17 +70,18 @@ class Decision:
 
     @property
     def asks_for_devices(self) -> bool:
-        """Whether the pod needs devices, by claims or by resources that a class serves."""
+        """Whether the pod asks for devices, by claims or a class's resources."""
         return self._state.devices is not None
 
     def devices(self, node: str) -> list[DeviceUse]:
-        """Who holds the devices of this node alone, by driver; none if the pod asks for none."""
+        """Who holds this node's own devices, by driver; none if the pod asks for none."""
         row = self._fresh.nodes.find(node)
         if row is None or not self.asks_for_devices:
             return []
         claims, pods = self._fresh.device_claims, self._fresh.pods
-        may_go = {pods.uids[pod] for pod in pods.on_node(row) if self._potential.excluded(pod) is None}
-        freed, by_driver = claims.freed_without(may_go), dict[str, set[DeviceId]]()
+        may_go = self._potential.code == Exclusion.NONE
+        freed = claims.freed_without({pods.uids[pod] for pod in pods.on_node(row) if may_go[pod]})
+        by_driver: dict[str, set[DeviceId]] = {}
         for published in self._fresh.devices.local.get(node, {}).values():
             by_driver.setdefault(published.slice.spec.driver, set()).update(published.ids)
         uses = []
@@ -92,7 +92,7 @@ class Decision:
         return uses
 
     def fits_without(self, gone: Rows) -> list[str]:
-        """Nodes on which the pod fits without these pods (rows), all on nodes; sorted."""
+        """Nodes on which the pod fits without these pods (rows, on nodes), sorted."""
         state = prefilter(self._fresh, self._state.incoming, gone)
         return self._names(run_filters(state, self._failures.left_out).fits)
 
@@ -103,7 +103,7 @@ class Decision:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """Where preemption makes room, by name; none if the pod fits or is not eligible."""
+        """Where preemption makes room, by name; none if the pod fits or may not preempt."""
         return self._ranked.candidates.by_name() if self._ranked else []
 
     def shortlist(self, count: int) -> list[Candidate]:
@@ -111,7 +111,7 @@ class Decision:
         return self._ranked.candidates.objects(self._ranked.first(count)) if self._ranked else []
 
     def scores(self, count: int) -> list[Score]:
-        """What the first `count` candidates are compared by; cheaper still than the candidates."""
+        """What the first `count` candidates are compared by; cheaper still."""
         return self._ranked.scores(self._ranked.first(count)) if self._ranked else []
 
     @property
@@ -121,7 +121,7 @@ class Decision:
 
     @cached_property
     def node_reasons(self) -> dict[str, str]:
-        """Why the pod does not fit on a node, in kube-scheduler's words, by node name."""
+        """Why the pod does not fit, in kube-scheduler's words, by node name."""
         names, failures = self._fresh.nodes.names, self._failures
         return {names[row]: failures.reason(row) for row in np.flatnonzero(failures.code > 0).tolist()}
 
@@ -129,7 +129,7 @@ class Decision:
         """The pods on a node that may not go, most important first, with the rules."""
         row = self._fresh.nodes.find(node)
         rows = () if row is None else self._fresh.pods.on_node(row)
-        return [excluded for pod in rows if (excluded := self._potential.excluded(pod)) is not None]
+        return list(filter(None, map(self._potential.excluded, rows)))
 
     def may_go(self, pod: str) -> bool:
         """Whether the pod `namespace/name` may be a victim."""
@@ -137,14 +137,14 @@ class Decision:
         return bool(len(rows)) and self._potential.excluded(int(rows[0])) is None
 
     def may_go_rows(self) -> Rows:
-        """The pods, by row, that may be victims on the nodes that evictions can help."""
+        """The pods (rows) that may be victims on nodes that evictions can help."""
         pods, failures = self._fresh.pods, self._failures
         helped = np.append((failures.code > 0) & failures.resolvable, False)  # -1, no node, reads the last one
         may_go: Mask = self._potential.code[: pods.rows] == Exclusion.NONE
         return np.flatnonzero(may_go & helped[pods.node[: pods.rows]])
 
     def cheapness(self, rows: Rows) -> Floats:
-        """How soon each of these pods goes among those of its node: the larger the sooner."""
+        """How soon each pod goes among those of its node: the larger the sooner."""
         pods = self._fresh.pods
         nodes = np.unique(pods.node[rows]).astype(np.intp)
         slots = self._potential.slots_of(nodes)
@@ -158,11 +158,12 @@ class Decision:
         relief = np.zeros(len(rows))
         for meter in state.meters:
             if not isinstance(meter, Counter):
-                relief += meter.pairs_at[:, rows].any(axis=0) if meter.stage == "ports" else 0
+                if meter.stage == "ports":
+                    relief += meter.pairs_at[:, rows].any(axis=0)
             elif meter.again is None:
                 lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
                 given = np.minimum(meter.share(rows, nodes), lacks)
-                relief += np.divide(given, lacks, out=np.zeros(len(rows)), where=lacks > 0)
+                relief += np.where(lacks > 0, given / np.maximum(lacks, 1.0), 0.0)
         return relief
 
     def victim_reason(self, victim: str) -> VictimReason:
@@ -170,23 +171,31 @@ class Decision:
         return self._potential.reason(int(self._fresh.pod_rows([victim])[0]))
 
     def groups_of(self, victims: Rows) -> dict[str, str]:
-        """By key of these pods (rows) that go the name of the group that each goes with."""
+        """By key of these victims (rows) the name of the group that each goes with."""
         units, pods = self._potential.units, self._fresh.pods
-        going = [] if units is None else zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
+        if units is None:
+            return {}
+        going = zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
         return {pods.key(row): str(pods.groups.values[group]) for row, group in going if group}
 
     def made_room(self, candidate: Candidate) -> str:
-        """What victims on other nodes go for, as `to make room in zone z1`; empty for none."""
-        nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
+        """What victims on other nodes go for, as `to make room in zone z1`, or empty."""
+        nodes, pods = self._fresh.nodes, self._fresh.pods
         (node,) = nodes.rows_of([candidate.node])
         rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])
         rows = rows[pods.node[rows] != node]
-        for counter in self._state.counters if self._potential.rules.across and len(rows) else ():
-            if counter.reach is not None and counter.beside[node] > counter.limit[node]:
-                (key, domains), on = counter.reach, pods.node[rows].astype(np.intp)
-                if ((domains[on] == domains[node]) & (counter.share(rows, on) > 0)).any():
-                    where = f"{key.rpartition('/')[2]} {nodes.labels[node].get(key)}"
-                    reasons[f"make room in {where}" if key else "free its claim"] = None
+        if not self._potential.rules.across or not len(rows):
+            return ""
+        on = pods.node[rows].astype(np.intp)
+        reasons: dict[str, None] = {}
+        for counter in self._state.counters:
+            if counter.reach is None or counter.beside[node] <= counter.limit[node]:
+                continue
+            key, domains = counter.reach
+            here = domains[on] == domains[node]
+            if (here & (counter.share(rows, on) > 0)).any():
+                where = f"{key.rpartition('/')[2]} {nodes.labels[node].get(key)}"
+                reasons[f"make room in {where}" if key else "free its claim"] = None
         return f"to {' and '.join(reasons)}" if reasons else ""
 
     def _names(self, rows: Sequence[int] | Rows) -> list[str]:

@@ -1,4 +1,4 @@
-"""The decision for a gang: where its members go together, and who goes for them (docs/semantics.md D12).
+"""Where the members of a gang go together, and who goes for them (docs/semantics.md D12).
 
 Pure, like that for one pod: no I/O, no clock. Nobody goes for a part of a gang.
 """
@@ -34,10 +34,10 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, pot
 from webhook.preemption.victims.rules import Rules, VictimReason
 
 _FEW_UNITS = 64
-"""Of at most so many units sets are searched. With more, what is found member by member is made smaller."""
+"""Of at most so many units sets are searched; else what each member takes is made smaller."""
 _FEW_PODS = 1000
 _TRIES, _TRIES_ALIKE = 400, 1000
-"""How often units are put back on trial. Members alike that only use resources take no placement for it."""
+"""How often units are put back on trial; members alike that only use resources cost less."""
 _MOST_DOMAINS = 16
 """So many domains of a topology are searched for room: the most promising ones."""
 
@@ -53,9 +53,9 @@ class GangDecision(NamedTuple):
     """What becomes of a gang.
 
     `placements` has the members that are placed together; if it is empty, `reason` says why. They have
-    room once the `victims` are gone, and those that were `leaving` anyway. Victims of the most
-    important unit come first. `price` is their cost. `grounds` says by `namespace/name` which rule lets
-    a victim go. `outside` are the nodes outside of a topology's domain.
+    room once the `victims`, the most important first, and those `leaving` are gone. `price` is the
+    victims' cost. `grounds` says by `namespace/name` which rule lets a victim go. `outside` are the
+    nodes outside of a topology's domain.
     """
 
     gang: Gang
@@ -84,7 +84,7 @@ def decide_gang(
     evicted: Ints | None = None,
     keeps_budgets: bool = False,
 ) -> GangDecision:
-    """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
+    """Decide for a gang's missing members together; `now` is in seconds since the epoch.
 
     By pod row, the `exclusions` may not go, whatever the rules say. The pods in the rows `leaving`
     count as gone. Nobody is placed on the nodes `left_out`. `evicted` is as in `VictimCosts`. With
@@ -160,7 +160,7 @@ class _Decision:
         return ""
 
     def _shared_claim(self) -> str:
-        """A claim without devices yet that several members name: it would bind them together."""
+        """A claim without devices yet that several members name: it would bind them."""
         claims, seen = self.trial.snapshot.device_claims.claims, set[str]()
         for pod in self.gang.waiting:
             names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims or ()]
@@ -175,7 +175,7 @@ class _Decision:
         return ""
 
     def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:
-        """The pods that may go, whichever member they go for; no member may."""
+        """The pods that may go for every member; no member may."""
         snapshot, rules = self.trial.snapshot, self.rules
         leaving = np.zeros(snapshot.pods.rows, np.bool_)
         leaving[self.leaving] = True
@@ -196,7 +196,7 @@ class _Decision:
         return potential
 
     def _domains(self, left_out: Rows) -> Iterator[Rows]:
-        """For each domain that may have all members, bound ones too, the nodes outside (rows)."""
+        """For each domain that may have all members, bound ones too, the rows outside."""
         nodes, keys = self.trial.snapshot.nodes, self.gang.topology_keys
         if not keys:
             yield left_out
@@ -210,7 +210,7 @@ class _Decision:
                 yield np.union1d(left_out, np.setdiff1d(known, inside))
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
-        """The domains to look at: of many those with most room once all are gone that may go."""
+        """The domains to look at: of many those with most room without all victims."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
 
@@ -221,7 +221,7 @@ class _Decision:
         return sorted(domains, key=room, reverse=True)[:_MOST_DOMAINS]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
-        """The cheapest room found with nobody placed `outside`: member by member, then with fewer units."""
+        """The cheapest room with nobody `outside`: by member, then with fewer units."""
         placer = self._placer(outside)
         need = self.gang.missing
         leaving = self.leaving
@@ -257,7 +257,7 @@ class _Decision:
         return (going, in_turn) if local and in_turn else None
 
     def _units_that_help(self, looks: Sequence[Failures], units: EvictionUnits) -> list[Unit] | None:
-        """The units with a pod where evicting may help a member; None if there are many."""
+        """The units with a pod where evicting may help; None if there are many."""
         rows = units.victims.rows
         if all(failures.state.is_local for failures in looks):  # else pods elsewhere may be in the way
             nodes = np.concatenate(list(map(nodes_to_use, looks)))
@@ -290,7 +290,7 @@ class _Decision:
 
 
 def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
-    """The shapes as they are placed: that which asks for most comes first, if all members are needed."""
+    """The shapes as they are placed: if all members are needed the largest first."""
     if len(gang.waiting) > gang.missing:
         return list(shapes)
     return sorted(shapes, key=lambda shape: sorted(shape.incoming.amounts.items()), reverse=True)

@@ -1,4 +1,4 @@
-"""What may go for a gang, as units, what a set of them costs, and fewer and cheaper ones, found by trying.
+"""What may go for a gang, as units, what they cost, and cheaper ones, found by trying.
 
 `fits` says whether the members have room once the pods in some rows are gone. An answer may take a
 placement, so tries are bounded (docs/semantics.md D12).
@@ -21,7 +21,7 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 
 
 class Price(NamedTuple):
-    """What a set of units costs, by the keys of `RANKING` in their order; lower is better (a test holds it).
+    """What a set of units costs, by the keys of `RANKING` in order; lower is better.
 
     `highest_priority` and `priority_sum` take each pod at the priority that counts for it. Priorities
     may be negative, so `victims` stands before the sum. `costs` is what the policy counts beyond
@@ -50,7 +50,7 @@ class Unit(NamedTuple):
 
 
 class EvictionUnits(NamedTuple):
-    """The units that may go for a gang. With `keeps_budgets` no set of them may violate a budget."""
+    """The units that may go for a gang; with `keeps_budgets` none violates a budget."""
 
     victims: PotentialVictims
     keeps_budgets: bool
@@ -109,7 +109,7 @@ class EvictionUnits(NamedTuple):
         return tuple(float(column[0]) for column in counted.totals(candidate, self.victims.now))
 
     def beyond_budget(self, rows: Rows) -> Mask:
-        """Which of the pods go beyond a budget, as the rules count, if all of these go."""
+        """Which of the pods go beyond a budget by the rules, if all of these go."""
         rules, together = self.victims.rules, np.zeros(len(rows), np.int64)
         return self.snapshot.budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
 
@@ -129,10 +129,10 @@ class _SpentError(Exception):
 def fewer_units(
     units: Sequence[Unit], prices: EvictionUnits, fits: Callable[[Rows], bool], tries: int
 ) -> list[Unit] | None:
-    """Units that make room, as cheap as is found; None if all make none. The most important `units` come first.
+    """Units that make room, as cheap as is found; None if all make none.
 
-    Each stays that is not needed. Then one or two that go are exchanged for another one, or for none,
-    as long as that is cheaper.
+    Of `units`, the most important first, each stays that is not needed. Then one or two that go are
+    exchanged for another one, or for none, as long as that is cheaper.
     """
     known: dict[frozenset[tuple[int, int]], bool] = {}
 
@@ -195,7 +195,7 @@ class LikeMembers:
         self._place[nodes] = np.arange(len(nodes))
 
     def room_without(self, rows: Rows) -> int:
-        """How many members fit once the pods in these rows are gone, on one node at most those needed."""
+        """How many members fit without these pods (rows), on a node at most those needed."""
         free = self._free.copy()
         np.add.at(free, *self._freed_by(rows))
         return int(self._fitting(free).sum())
@@ -222,7 +222,7 @@ class LikeMembers:
         return needed
 
     def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
-        """What these pods (rows) free: the places of their nodes, and a row of amounts each."""
+        """What these pods (rows) free: the places of their nodes, and rows of amounts."""
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
         rows, nodes = rows[here], nodes[here]

@@ -1,4 +1,4 @@
-"""Which pods wait together, how many of them are needed, and what holds them up (docs/semantics.md D12).
+"""Which pods wait together, how many are needed, what holds them up (docs/semantics.md D12).
 
 A group with a minimum is a gang: its members are of use only together. Bound ones stay where they are.
 Of those that wait as many are placed together as the minimum lacks.
@@ -38,7 +38,7 @@ class Gang(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many members are placed together: as many as the minimum lacks, else one at a time."""
+        """How many are placed together: as many as the minimum lacks, else one."""
         return max(1, self.minimum - len(self.secured))
 
     @property
@@ -63,7 +63,7 @@ def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
 
 
 def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[str] = ()) -> Gang:
-    """The gang of these pods: all members of one group that wait for a node, gated ones included.
+    """The gang of these pods: all members of a group that wait for a node, gated ones, too.
 
     Members `nominated` to these nodes count like bound ones. The PodGroup's priority counts if it has
     one, else the lowest of the waiting members. Raises ClusterError for a priority that is no int32.
@@ -87,7 +87,7 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
 
 
 def _minimum(snapshot: Snapshot, key: GroupKey, members: Iterable[Pod]) -> int:
-    """How many members the group needs: by its PodGroup or what its pods say, else 1."""
+    """How many members the group needs, as its PodGroup or its pods say, else 1."""
     known = snapshot.pods.grouped.objects.get(key)
     said = known.minimum if known else max(map(minimum_said_by, members))
     return max(1, said)

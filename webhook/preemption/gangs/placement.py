@@ -1,4 +1,4 @@
-"""The waiting members of a gang on nodes, one after the other, as the filters let them (docs/semantics.md D12).
+"""The waiting members of a gang on nodes, one after the other (docs/semantics.md D12).
 
 Every member is a preemptor: it goes where it costs least, with those before it placed and the victims
 so far gone.
@@ -45,7 +45,7 @@ _SHARE = 4
 
 
 class TrialPlacement:
-    """A gang's waiting members in a snapshot: until the trial ends each has a row and none a nomination."""
+    """A gang's waiting members on trial in a snapshot: each has a row, none a nomination."""
 
     def __init__(self, snapshot: Snapshot, members: Sequence[Pod]) -> None:
         self.snapshot, self._pods, self._members = snapshot, snapshot.pods, members
@@ -113,17 +113,17 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
 
 
 class VictimsSoFar:
-    """The victims so far: `rows` has them and those that are gone anyway, `chosen` the units."""
+    """The victims so far: `chosen` are the units, `rows` also those gone anyway."""
 
     def __init__(self, units: EvictionUnits, gone: Rows) -> None:
         self.rows, self._units = gone, units
         self._victims = units.victims._replace(code=units.victims.code.copy())
         self._victims.code[gone] = Exclusion.EXCLUDED
         self.chosen: dict[tuple[int, int], Unit] = {}
-        """By first row and group: a group may spare its first pod, which is a unit, too, then."""
+        """By first row and group: a pod that its group can spare is a unit, too."""
 
     def make_room(self, failures: Failures, most: int) -> list[int]:
-        """Take the cheapest victims on a share of `most` nodes, at least one; the rows of the nodes."""
+        """Take the cheapest victims on a share of `most` nodes, at least one; these rows."""
         victims, most = self._victims, max(1, most // _SHARE)
         candidates = find_victims(failures.state, victims, nodes_where_preemption_might_help(failures))
         order = Ranking(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
@@ -135,7 +135,7 @@ class VictimsSoFar:
         return []
 
     def _takes(self, victims: Rows) -> bool:
-        """Let a candidate's victims go, unless strict budgets keep them after those so far."""
+        """Let a candidate's victims go, unless strict budgets keep them now."""
         units, budgets = self._units, self._units.snapshot.budgets
         going = np.union1d(victims, rows_of(self.chosen.values()))
         keeps_budgets = units.keeps_budgets and len(budgets)
@@ -152,7 +152,7 @@ class VictimsSoFar:
 
 
 class Placer:
-    """Puts as many members on nodes in a trial as are needed, none on the nodes `left_out` (rows).
+    """Puts as many members on nodes as are needed, none on the nodes `left_out` (rows).
 
     Members that ask for devices get them in turn. A node gets no two shapes of these: the scheduler may
     give the one what is meant for the other. A node gets only one member if devices can be shared
@@ -167,11 +167,11 @@ class Placer:
         self.left_out = left_out
         self.placed: list[Placed] = []
         self._with_devices: dict[int, bytes] = {}
-        """What members with devices ask for, by the node's row; empty if nobody knows what they get."""
+        """What members with devices ask for, by node; empty if they may get anything."""
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> Failures:
-        """Where the shape's next member fits beside those placed, once the pods in rows `gone` went."""
+        """Where the shape's next member fits beside those placed without pods `gone` (rows)."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
@@ -190,7 +190,7 @@ class Placer:
         return False
 
     def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
-        """Let the member be on the node, with the devices that it gets in this state."""
+        """Put the member on the node, with the devices that it gets in this state."""
         devices = None
         if state.devices is not None:
             devices = state.devices.allocation(node)
@@ -255,7 +255,7 @@ class Placer:
             self.clear()
 
     def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], gone: Rows) -> bool:
-        """Place the first that waits on one node after the other until the rest has room."""
+        """Try nodes for the first that waits until the rest has room."""
         need = self.need - len(self.placed)
         if not need:
             return True
@@ -276,7 +276,7 @@ class Placer:
 
 
 def by_tightness(failures: Failures) -> Rows:
-    """The nodes (rows) that fit, first those with the least left of what is asked for, then by name."""
+    """The nodes (rows) that fit, first those with the least left, then by name."""
     state, nodes = failures.state, failures.fits
     left = np.zeros(len(nodes))
     for counter in state.counters:

@@ -1,8 +1,9 @@
-"""The candidate nodes with their victims, as columns; only those that are looked at become objects."""
+"""The candidate nodes with their victims, as columns; few become objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from webhook.preemption.victims.units import Units
 
 
 class Victim(NamedTuple):
-    """A pod that would go; `start_time` is in seconds, infinite for one that has not started.
+    """A pod that would go; `start_time` is in seconds, infinite before the start.
 
     `group` names the group that it goes with, empty for none.
     """
@@ -34,7 +35,7 @@ class Victim(NamedTuple):
 
 
 def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Victim]:
-    """These pods (rows, all on nodes) as victims; `groups` has the one each goes with, or 0."""
+    """These pods (rows, on nodes) as victims, each with one of the `groups`, or 0."""
     pods, places = snapshot.pods, rows.tolist()
     columns = (
         [pods.namespaces[row] for row in places],
@@ -49,7 +50,7 @@ def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Vi
 
 
 class Candidate(NamedTuple):
-    """A node that the preemptor fits on once the victims, most important first, are gone.
+    """A node that takes the preemptor once the victims, most important first, are gone.
 
     Some may be on other nodes: members of a group that goes whole, or pods that stand in the way.
     """
@@ -60,7 +61,7 @@ class Candidate(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The victims of all candidates: of `nodes[i]` the `sizes[i]` rows of `pods` from `starts[i]` on.
+    """The victims of all candidates: of `nodes[i]` `sizes[i]` rows of `pods` from `starts[i]`.
 
     They stand most important first; each candidate has at least one. `violating` are those beyond a
     budget, `violations` their number by candidate, as an extender says it if one was asked. `group` is
@@ -135,15 +136,16 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Sequence[Candidate], units: Units | None = None) -> Candidates:
-        """Candidates given as objects, each with a victim; the snapshot knows them all."""
-        keys = [(victim.namespace, victim.name) for candidate in given for victim in candidate.victims]
-        pods = np.array([snapshot.pods.find(*key) for key in keys], np.intp)
+        """Candidates from objects that the snapshot knows, each with a victim."""
+        find, victims = snapshot.pods.find, chain(*(candidate.victims for candidate in given))
+        pods = np.array([find(victim.namespace, victim.name) for victim in victims], np.intp)
         nodes = np.array([snapshot.nodes.find(candidate.node) for candidate in given], np.intp)
         of = np.repeat(np.arange(len(given)), [len(candidate.victims) for candidate in given])
-        priority = snapshot.pods.priority[pods] if units is None else units.priority[pods]
+        priority = (units or snapshot.pods).priority[pods]
         pods = pods[np.lexsort((snapshot.pods.start[pods], -priority, of))]
         made = cls.on_nodes(snapshot, nodes[of], pods, units=units, of=of)
-        return made._replace(violations=np.array([candidate.pdb_violations for candidate in given], np.int64))
+        violations = [candidate.pdb_violations for candidate in given]
+        return made._replace(violations=np.array(violations, np.int64))
 
     def only(self, chosen: Mask) -> Candidates:
         """Those of the candidates that are `chosen`."""
@@ -180,8 +182,8 @@ class Candidates(NamedTuple):
         return self.summed((~self.here()).astype(np.int64))
 
     def priority_of(self, rows: Rows) -> Ints:
-        """The priorities that count for these pods: the group's for one that goes whole."""
-        return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
+        """The priorities that count for these pods: of one that goes whole its group's."""
+        return (self.units or self.snapshot.pods).priority[rows]
 
     def summed(self, values: NDArray[Any]) -> Ints:
         """The sum of values by victim for each candidate; there is one."""
@@ -195,10 +197,11 @@ class Candidates(NamedTuple):
 
     def names(self, numbers: Sequence[int] | Rows) -> list[str]:
         """The nodes of the chosen candidates."""
-        return [self.snapshot.nodes.names[node] for node in self.nodes[numbers].tolist()] if len(numbers) else []
+        names = self.snapshot.nodes.names
+        return [names[node] for node in self.nodes[numbers].tolist()]
 
     def objects(self, numbers: Sequence[int] | Rows) -> list[Candidate]:
-        """The chosen ones; of equal victims those beyond a budget come first, as in kube-scheduler."""
+        """The chosen ones; of equal victims those beyond a budget come first (kube-scheduler)."""
         chosen = np.asarray(numbers, np.intp)
         sizes = self.sizes[chosen]
         of, ends = np.repeat(np.arange(len(chosen)), sizes), np.cumsum(sizes)
@@ -211,11 +214,9 @@ class Candidates(NamedTuple):
             groups = np.array([victim.group for victim in told])
             keys = [np.array([victim.key for victim in told]), *keys, groups, -self.units.sizes[group]]
         victims = [told[at] for at in np.lexsort((*keys, -self.priority_of(rows), of)).tolist()]
-        columns = starts.tolist(), ends.tolist(), self.violations[chosen].tolist()
-        return [
-            Candidate(name, victims[start:end], count)
-            for name, start, end, count in zip(self.names(chosen), *columns, strict=True)
-        ]
+        parts = [victims[start:end] for start, end in zip(starts, ends, strict=True)]
+        counts = self.violations[chosen].tolist()
+        return list(map(Candidate, self.names(chosen), parts, counts))
 
     def by_name(self) -> list[Candidate]:
         """All candidates as objects, sorted by the node's name."""
@@ -223,4 +224,4 @@ class Candidates(NamedTuple):
 
 
 CandidateFilter = Callable[[Candidates], NDArray[np.int8]]
-"""Says of each candidate whether it may be selected: 0 if it may, else the caller's code for why not."""
+"""Says of each candidate 0 if it may be selected, else the caller's code for why not."""

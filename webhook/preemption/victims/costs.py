@@ -1,4 +1,4 @@
-"""What the eviction of a pod costs beyond its priority, by the keys of a policy (docs/semantics.md D13).
+"""What an eviction costs beyond priority, by the keys of a policy (docs/semantics.md D13).
 
 Only `COST_KEYS` knows what a key looks at. Of victims of equal priority the costlier ones are put back
 first. Candidates of equal priority are compared by what their victims cost (`ranking.RANKING`).
@@ -35,7 +35,7 @@ class VictimCosts(NamedTuple):
     evicted: Ints | None = None
 
     def order_of(self, rows: Rows) -> list[Ints | Floats]:
-        """What orders pods of equal priority: for each key an array of the shape of `rows`."""
+        """What orders pods of equal priority: by key an array in the shape of `rows`."""
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
     def deletion_cost(self, rows: Rows) -> Ints:
@@ -49,7 +49,7 @@ class VictimCosts(NamedTuple):
         return costs[pods.profile[rows]]
 
     def saved(self, rows: Rows) -> Floats:
-        """When pods last had no work to lose, in seconds since the epoch; infinite before their start."""
+        """When work was saved last, in seconds since the epoch; infinite before the start."""
         pods = self.snapshot.pods
         keys = self.cost.lost_work.checkpoints if self.cost.lost_work else ()
         starts = pods.start[rows]
@@ -69,7 +69,7 @@ class VictimCosts(NamedTuple):
         return np.maximum(np.floor(since), 0.0).astype(np.int64)
 
     def totals(self, candidates: Candidates, now: float) -> list[Ints | Floats]:
-        """What each candidate's victims cost if they go at `now`, by each key that counts."""
+        """What candidates cost if their victims go at `now`, by each key that counts."""
         return [key.total(self, candidates, now) for key in COST_KEYS if key.counts(self.cost)]
 
 
@@ -97,7 +97,7 @@ def seconds(amount: float) -> str:
 
 
 class CostKey(NamedTuple):
-    """One key: whether the policy `counts` it, what puts the pods of a node in `order`, and what sets cost.
+    """One key: whether a policy `counts` it, what orders pods, and what sets cost.
 
     The pod with the larger value of `order` stays. Of two sets that of the smaller `totals` goes, by
     default sums of the order. `heading`, `because` and `text` are those of the ranking's key.
@@ -171,7 +171,7 @@ COST_KEYS = (
 
 
 def victim_costs(snapshot: Snapshot, rules: Rules, evicted: Ints | None = None) -> VictimCosts | None:
-    """What these rules count beyond priority; None if nothing, as for plain Kubernetes.
+    """What these rules count beyond priority; None for nothing, as in plain Kubernetes.
 
     `evicted` is as in `VictimCosts`.
     """
@@ -184,7 +184,7 @@ def victim_costs(snapshot: Snapshot, rules: Rules, evicted: Ints | None = None) 
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
-    """When work was saved last, in seconds since the epoch, by the first of the `keys` that says it.
+    """When work was saved last, in seconds since the epoch, by the first of the `keys`.
 
     Minus infinity if none does.
     """

@@ -69,7 +69,7 @@ _EXCLUDED = (
 
 
 class ExcludedPod(NamedTuple):
-    """A pod that stays: `namespace/name`, `policy/rule`, and the sentence for people."""
+    """A pod that stays: `namespace/name`, `policy/rule`, and why, for people."""
 
     pod: str
     rule: str
@@ -77,7 +77,7 @@ class ExcludedPod(NamedTuple):
 
 
 class PotentialVictims(NamedTuple):
-    """Which pods may go for a preemptor: by pod row the first `Exclusion` that holds."""
+    """Who may go for a preemptor: by pod row the first `Exclusion` that holds."""
 
     snapshot: Snapshot
     incoming: PodInfo
@@ -109,7 +109,7 @@ class PotentialVictims(NamedTuple):
 
         First by priority; then groups that go whole, the larger first, single pods, and those that
         groups can spare, the lowest index first; then the costliest; then by importance. `others`, a
-        row a node, are pods of other nodes that are put back with them.
+        row a node, are pods of other nodes.
         """
         pods, units, costs = self.snapshot.pods, self.units, self.costs
         if units is None and costs is None and others is None:
@@ -131,7 +131,7 @@ class PotentialVictims(NamedTuple):
         return self.snapshot.slot_order(known).slots_of(nodes, keys, outside)
 
     def excluded(self, row: int) -> ExcludedPod | None:
-        """Why the pod in this row may not go, with the numbers of now; None if it may."""
+        """Why the pod (row) may not go, with the numbers of now; None if it may."""
         code = Exclusion(int(self.code[row]))
         if code is Exclusion.NONE:
             return None
@@ -176,7 +176,7 @@ class PotentialVictims(NamedTuple):
                 return "group", _OF_GROUP[code].format(group=group, who=who)
 
     def _protected(self, row: int) -> tuple[str, str]:
-        """Why the pod is protected now: by its window, or by what its class tolerates."""
+        """Why the pod is protected now: by its window, or by its class."""
         profile, start = self._profile(row), float(self.snapshot.pods.start[row])
         until = self.rules.protects_until(self.now)
         seconds = self.rules.protection(profile)
@@ -206,13 +206,13 @@ class PotentialVictims(NamedTuple):
         return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
 
     def stays_with_others(self, row: int) -> bool:
-        """Whether the pod in this row stays only for others of its group, or for their priority."""
+        """Whether the pod (row) stays only for others of its group, or their priority."""
         if self.code[row] == Exclusion.PRIORITY:
             return bool(self.snapshot.pods.priority[row] < self.incoming.priority)
         return self.code[row] in (Exclusion.GROUP, Exclusion.GROUP_BUDGET)
 
     def priority_of(self, row: int) -> int:
-        """The priority that counts for the pod in this row: its group's if that goes whole."""
+        """The priority that counts for the pod (row): its group's if that goes whole."""
         return int((self.units or self.snapshot.pods).priority[row])
 
     def _who_stays(self, row: int) -> str:
@@ -241,7 +241,7 @@ def potential_victims(
     leaving: Mask | None = None,
     evicted: Ints | None = None,
 ) -> PotentialVictims:
-    """Judge all pods; by row, the `exclusions` may not go, and those `leaving` go anyway.
+    """Judge all pods; by row, `exclusions` may not go, those `leaving` go anyway.
 
     `evicted` is as in `VictimCosts`. Raises ValueError if the snapshot does not keep an annotation that
     the rules read.
@@ -285,7 +285,7 @@ def potential_victims(
 
 
 def static_pods(snapshot: Snapshot) -> Mask:
-    """The static pods, by row: the object only shows what its kubelet runs from a file."""
+    """The static pods, by row: the object shows what its kubelet runs from a file."""
     pods = snapshot.pods
     static: Mask = snapshot.table(("static",), pods.owners, np.bool_, lambda owner: owner.kind == "Node")
     return static[pods.owner[: pods.rows]] if static.any() else np.broadcast_to(np.False_, pods.rows)
@@ -298,7 +298,7 @@ def only_pods(
     rules: Rules | None = None,
     evicted: Ints | None = None,
 ) -> PotentialVictims:
-    """Only the pods in these rows may go; by `rules` some go together, some cost more."""
+    """Only these pods (rows) may go; by `rules` some go together, some cost more."""
     code = np.full(snapshot.pods.rows, Exclusion.EXCLUDED, np.int8)
     code[rows] = Exclusion.NONE
     by = rules or kubernetes_rules()
@@ -336,10 +336,9 @@ def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
 def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
     """When each pod's protection ends, in seconds since the epoch; None if no pod has any now.
 
-    A window begins with the pod's start: one that has not started is protected without end (infinite).
-    A pod without a window has minus infinity. If the protection has a schedule, all windows end with
-    that. For a preemptor of a `priority` the windows count, too, in which a pod's PriorityClass
-    tolerates its preemption.
+    A window begins with the pod's start: before that the end is infinite. A pod without a window has
+    minus infinity. If the protection has a schedule, all windows end with that. For a preemptor of a
+    `priority` the windows count, too, in which a PriorityClass tolerates its preemption.
     """
     pods = snapshot.pods
     classes = snapshot.classes

@@ -1,7 +1,7 @@
-"""Who may be a victim: Kubernetes' plain rule, or a PreemptionPolicy compiled (docs/semantics.md C and D4).
+"""Who may be a victim by Kubernetes or a PreemptionPolicy (docs/semantics.md C and D4).
 
-A policy's rules are judged on what many pods share (`Profile`): a decision asks each question once per
-distinct class, scheduler and annotations.
+Rules are judged on what many pods share (`Profile`): a decision asks each question once per distinct
+class, scheduler and annotations.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -19,7 +20,7 @@ from webhook.kube.selectors import Labels, SelectorError, integer, label_matcher
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS
-from webhook.policy.model.victims import ANY, PodsMatch, VictimMode
+from webhook.policy.model.victims import ANY, PodsMatch, Signal, VictimMode
 from webhook.policy.shapes.yaml_nodes import seconds
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, Profile
@@ -33,7 +34,7 @@ Classes = Mapping[str, PriorityClass]
 
 
 class VictimReason(NamedTuple):
-    """Why a pod may go or not: the rule's name in its policy, and the sentence for people."""
+    """Why a pod may go or not: the name of the rule, and the sentence for people."""
 
     rule: str
     text: str
@@ -41,7 +42,7 @@ class VictimReason(NamedTuple):
 
 
 class ClassToleration(NamedTuple):
-    """No preemptor `below` this priority evicts the pod for `seconds`, maybe infinite, after its start."""
+    """Whoever is `below` this priority waits `seconds`, maybe infinite, from the pod's start."""
 
     below: int
     seconds: float
@@ -53,7 +54,7 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 
 
 class PodsMatcher(NamedTuple):
-    """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace.
+    """One side of a pair: the PriorityClass; the namespace, the labels and those of the namespace.
 
     A named class counts if it speaks, by the pod's priority and the cluster's classes. A pod's labels
     are those of its creation (`webhook.policy.model.creation`).
@@ -77,8 +78,7 @@ class Rules:
     A Snapshot has to keep the pod `annotations`: the rules read them. `pairs` are in the policy's
     order, None if it has none. With `strict_budgets` a used-up budget excludes a pod, else it counts
     against the node. With `evicts` victims go by the Eviction API, which refuses pods that several
-    budgets cover. With `across` pods on several nodes may go for one preemptor, if no node by itself
-    helps.
+    budgets cover. With `across` pods of several nodes may go, if no node by itself helps.
     """
 
     name: str
@@ -92,13 +92,13 @@ class Rules:
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
         """Whether the pod's scheduler, class and annotations let it be a victim.
 
-        Under opt-in by Gödel's rules: the pod says "true", or says nothing and its class does. Under
-        opt-out as in plain Kubernetes, except for what says "false" in the same way.
+        Opt-in is by Gödel's rules: the pod says "true", or says nothing and its class does.
+        Opt-out is as plain Kubernetes, except for what says "false" in the same way.
         """
         if self.policy is None:
             return VictimReason("priority", "its priority is lower", may_go=True)
-        victims = self.policy.victims
-        scheduler, name = profile.scheduler_name, profile.priority_class_name
+        victims, name = self.policy.victims, profile.priority_class_name
+        scheduler = profile.scheduler_name
         if not {scheduler, ANY}.intersection(victims.schedulers):
             names = ", ".join(victims.schedulers)
             text = f"its scheduler is {scheduler!r}, the policy is for {names}"
@@ -106,8 +106,7 @@ class Rules:
         annotations = dict(profile.annotations)
         for signal in victims.signals:
             if (value := signal.says(signal.protects, annotations)) is not None:
-                text = f'its annotation {signal.annotation} says "{value}"'
-                return VictimReason("signal", text)
+                return _signalled(signal, value, may_go=False)
         rule, keys = victims.mode.value, victims.annotations.preemptible
         opt_in = victims.mode is VictimMode.OPT_IN
         if opt_in and not name:
@@ -115,11 +114,10 @@ class Rules:
         word = "true" if opt_in else "false"
         if own := _first(keys, annotations):
             text = f'its annotation says "{own}"' + ("" if own == word else f', not "{word}"')
-            return VictimReason(rule, text, may_go=(own == word) is opt_in)
+            return VictimReason(rule, text, (own == word) is opt_in)
         for signal in victims.signals if opt_in else ():
             if (value := signal.says(signal.permits, annotations)) is not None:
-                text = f'its annotation {signal.annotation} says "{value}"'
-                return VictimReason("signal", text, may_go=True)
+                return _signalled(signal, value, may_go=True)
         if name:
             priority_class = speaking(classes.get(name), profile.priority)
             if priority_class is None:
@@ -127,33 +125,36 @@ class Rules:
                 return VictimReason(rule, f"it says nothing itself, and its class cannot: {why}")
             if _first(keys, priority_class.metadata.annotations or {}) == word:
                 text = f'the annotation of PriorityClass {name} says "{word}"'
-                return VictimReason(rule, text, may_go=opt_in)
+                return VictimReason(rule, text, opt_in)
         of_class = f"PriorityClass {name}" if opt_in else "its PriorityClass"
         text = f'neither its annotations nor those of {of_class} say "{word}"'
-        return VictimReason(rule, text, may_go=not opt_in)
+        return VictimReason(rule, text, not opt_in)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
-        """Why the policy evicts nobody for the pod: its class does not speak for it, or by the schedule; else empty.
+        """Why the policy evicts nobody for the pod, or as `outside`; else empty.
 
-        `now` is in seconds since the epoch.
+        It goes by the pod's class if that speaks for the pod.
         """
         name = preemptor.spec.priority_class_name
         priority = preemptor.spec.priority
         if self.policy is not None and name and not _speaks(name, priority, classes):
-            instead = f"give the class the value {priority or 0} again, or make the pod again"
             why = silence(name, classes.get(name), priority)
-            return f"{why}; policy {self.name} goes by classes that speak: {instead}"
+            mend = f"give the class the value {priority or 0} again, or make the pod again"
+            return f"{why}; policy {self.name} goes by classes that speak: {mend}"
         return self.outside(now)
 
     def outside(self, now: float) -> str:
-        """Why the policy evicts nobody `now`, in seconds since the epoch, and from when it does; else empty."""
+        """Why the policy evicts nobody `now`, and from when it does; else empty.
+
+        `now` is in seconds since the epoch.
+        """
         schedule = self.policy.schedule if self.policy else None
         if schedule is None or schedule.holds(now):
             return ""
         return f"policy {self.name} evicts only by its schedule ({schedule}): {schedule.next_window(now)}"
 
     def protection(self, profile: Profile) -> float:
-        """The seconds of protection from the pod's start, until `protects_until`; 0 for none."""
+        """For how many seconds from its start the pod is protected, until `protects_until`."""
         if self.policy is None:
             return 0.0
         protection, victims = self.policy.protection, self.policy.victims
@@ -168,12 +169,11 @@ class Rules:
     def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
         """Whose preemption the pod tolerates by its PriorityClass (PreemptionToleration).
 
-        As there, a number that cannot be read gives none. What a class says that does not speak for the
-        pod is not known, so the pod stays: else whoever deletes the class would take the protection
-        off.
+        As there, a number that cannot be read gives none. If the class does not speak for the pod,
+        nobody knows it, and the pod stays: else whoever deletes the class takes its protection.
         """
-        name = profile.priority_class_name
-        if self.policy is None or not self.policy.victims.preemption_toleration or not name:
+        name, policy = profile.priority_class_name, self.policy
+        if policy is None or not policy.victims.preemption_toleration or not name:
             return NO_TOLERATION
         priority_class = speaking(classes.get(name), profile.priority)
         if priority_class is None:
@@ -186,7 +186,7 @@ class Rules:
         return ClassToleration(below, math.inf if window < 0 else float(window))
 
     def protects_until(self, now: float) -> float:
-        """When protection windows end at the latest, in seconds since the epoch; minus infinity if none holds now."""
+        """When windows end at the latest, in seconds since the epoch; -inf if none holds now."""
         schedule = self.policy.protection.schedule if self.policy else None
         ends = math.inf if schedule is None else schedule.ends(now)
         return -math.inf if ends is None else ends
@@ -199,13 +199,11 @@ def kubernetes_rules() -> Rules:
 
 def compile_rules(policy: PreemptionPolicy) -> Rules:
     """A policy's rules. Raises ClusterError for a label selector that cannot be parsed."""
-    name, victims = policy.name, policy.victims
-    pairs = [
-        PairMatcher(_pods_matcher(pair.preemptors, name), _pods_matcher(pair.victims, name))
-        for pair in victims.pairs or ()
-    ]
+    victims = policy.victims
+    matcher = partial(_pods_matcher, policy.name)
+    pairs = [PairMatcher(matcher(pair.preemptors), matcher(pair.victims)) for pair in victims.pairs or ()]
     return Rules(
-        name=name,
+        name=policy.name,
         policy=policy,
         annotations=victims.annotations_read | KEPT_ANNOTATIONS,
         pairs=None if victims.pairs is None else tuple(pairs),
@@ -215,8 +213,13 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
     )
 
 
+def _signalled(signal: Signal, value: str, *, may_go: bool) -> VictimReason:
+    text = f'its annotation {signal.annotation} says "{value}"'
+    return VictimReason("signal", text, may_go)
+
+
 def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
-    """The value of the first key that is there; an empty one is none (Gödel's `len(...) == 0`)."""
+    """The first key's value that is there; an empty one is none (Gödel's `len(...) == 0`)."""
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 
@@ -225,17 +228,18 @@ def _speaks(name: str, priority: int | None, classes: Classes) -> bool:
     return not classes or speaking(classes.get(name), priority) is not None
 
 
-def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
-    """Compile a side of a pair; what is absent always holds. Raises ClusterError for a selector."""
+def _pods_matcher(policy: str, match: PodsMatch) -> PodsMatcher:
+    """A side of a pair; what is absent holds. Raises ClusterError for a selector."""
     try:
         labels = label_matcher(match.labels or LabelSelector())
         namespace_labels = label_matcher(match.namespace_selector or LabelSelector())
     except SelectorError as error:
         raise ClusterError(f"policy {policy}: pairs: {error}") from error
-    named = name_matcher((WILDCARD,) if match.namespaces is None else match.namespaces)
+    namespaces = (WILDCARD,) if match.namespaces is None else match.namespaces
+    of_namespaces = name_matcher(namespaces)
 
     def pod_matches(namespace: str, own: Labels, of_namespace: Labels) -> bool:
-        return named(namespace) and namespace_labels(of_namespace) and labels(own)
+        return of_namespaces(namespace) and namespace_labels(of_namespace) and labels(own)
 
     of_classes = match.priority_classes or (WILDCARD,)
     of_class, any_class = name_matcher(of_classes), WILDCARD in of_classes

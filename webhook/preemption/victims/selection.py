@@ -1,4 +1,4 @@
-"""Victims on every candidate node at once (docs/semantics.md D3, kube-scheduler's `SelectVictimsOnNode`).
+"""Victims on all nodes at once (docs/semantics.md D3, kube-scheduler's `SelectVictimsOnNode`).
 
 All pods that may go are taken away. Where the preemptor then fits, they are put back one by one: those
 beyond a budget first, then the others, most important first. Each stays if the preemptor still fits.
@@ -15,7 +15,7 @@ not always find the cheapest set, so small ones are tried as well.
 from __future__ import annotations
 
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 
 import numpy as np
 
@@ -35,17 +35,17 @@ from webhook.preemption.victims.units import PodsOfNodes
 
 Meter = Usage | DeviceFilter
 _MOST_PODS, _MOST_CLEARED = 32, 1000
-"""Pods of a domain elsewhere that are looked at for one reason; nodes whose domains can be cleared."""
+"""So many pods of a domain are looked at for one reason, and so many nodes."""
 _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
-"""Across nodes sets of so many units beside those that must go are tried, on so many nodes, so many sets."""
+"""Units in small sets beside those that must go; on so many nodes; so many sets."""
 
 _Victims = tuple[Rows, Rows, Mask, Rows]
-"""Of each victim, node by node: its node, its row, whether it is beyond a budget, and its set."""
+"""Of each victim its node, its row, whether it is beyond a budget, and its set."""
 _NO_VICTIMS: _Victims = (NO_PODS, NO_PODS, np.zeros(0, np.bool_), NO_PODS)
 
 
 class _Room:
-    """The room on some nodes once the pods that may go have left together, and while they come back.
+    """The room on some nodes once all that may go have left, and while they come back.
 
     Pods on other nodes count only for what counts by topology, within its reach.
     """
@@ -63,14 +63,14 @@ class _Room:
                 self.rooms += meter.rooms(nodes, here)
 
     def put_back(self, step: int, back: Mask) -> Mask:
-        """Put the step's pods `back` on nodes where the preemptor still fits; returns which."""
+        """Put the step's pods `back` where the preemptor still fits; returns where."""
         stays = self.fits_beside(step, back)
         for room in self.rooms:
             room.put_back(stays)
         return stays
 
     def fits_beside(self, step: int | None = None, among: Mask | None = None) -> Mask:
-        """On which nodes `among` these it fits beside the step's pods, with and without nominated ones."""
+        """Where `among` these it fits beside the step's pods, also without nominated ones."""
         fits = np.ones(self.width, np.bool_) if among is None else among.copy()
         for room in self.rooms:
             room.fits_beside(step, fits)
@@ -78,19 +78,21 @@ class _Room:
 
 
 def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
-    """What matters when pods leave these nodes. That only lowers a counter, so those over their limit."""
-    meters: list[Meter] = [
-        meter
-        for meter in state.meters
-        if not isinstance(meter, Counter) or meter.again is not None or (meter.beside[nodes] > meter.limit[nodes]).any()
-    ]
-    return [*meters, state.devices] if state.devices and state.devices.searched.any() else meters
+    """What matters when pods leave: of counters, which only get lower, those over their limit."""
+    meters: list[Meter] = []
+    for meter in state.meters:
+        counts_once = isinstance(meter, Counter) and meter.again is None
+        if not counts_once or (meter.beside[nodes] > meter.limit[nodes]).any():
+            meters.append(meter)
+    if state.devices and state.devices.searched.any():
+        meters.append(state.devices)
+    return meters
 
 
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, *, across: bool = False) -> Candidates:
     """Find the victims on these nodes (rows); nodes that preemption does not help are left out.
 
-    With `across` they may be on other nodes, too, and a node may have several sets. The caller looks at
+    With `across` they may be elsewhere, too, and a node may have several sets. The caller looks at
     what they mean for other domains.
     """
     elsewhere = np.zeros((len(nodes), 0), np.intp)
@@ -103,33 +105,37 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         pods = _pods_of(victims, nodes[here], elsewhere[here])
         parts.append(_victims_on(state, victims, meters, pods))
-    if across and (pods := _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])).rows.any():
-        parts.append(_small_sets(state, meters, pods))
+    if across:
+        pods = _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])
+        if pods.rows.any():
+            parts.append(_small_sets(state, meters, pods))
     on, rows, violating, of = map(np.concatenate, zip(*parts, strict=True))
-    candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, of=of)
-    rules, budgets = victims.rules, state.snapshot.budgets
+    snapshot, units = state.snapshot, victims.units
+    candidates = Candidates.on_nodes(snapshot, on, rows, violating, units=units, of=of)
+    budgets, strict = snapshot.budgets, victims.rules.strict_budgets
     if not len(budgets) or not (across or candidates.group.any()):
         return candidates
     # Budgets count over all nodes; no set of victims goes beyond a strict one
-    of = candidates.numbers
-    beyond = budgets.violating(candidates.pods, strict=rules.strict_budgets, evicts=rules.evicts, groups=of)
+    of, evicts = candidates.numbers, victims.rules.evicts
+    beyond = budgets.violating(candidates.pods, strict=strict, evicts=evicts, groups=of)
     violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
-    if rules.strict_budgets:
+    if strict:
         return candidates.only(violations == 0)
     return candidates._replace(violations=violations, violating=beyond)
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
-    """The pods of these nodes that may go, and those `elsewhere` that stand in the way."""
-    others = elsewhere if elsewhere.size else None
-    rows = np.ascontiguousarray(victims.slots_of(nodes, others).T, np.intp)
+    """The pods of these nodes that may go, and those `elsewhere` in the way."""
+    across = elsewhere.size > 0
+    slots = victims.slots_of(nodes, elsewhere if across else None)
+    rows = np.ascontiguousarray(slots.T, np.intp)
     rows *= victims.code.take(rows) == Exclusion.NONE
-    pods = PodsOfNodes(nodes, rows[:, None], across=bool(elsewhere.size))
+    pods = PodsOfNodes(nodes, rows[:, None], across=across)
     return pods if victims.units is None else pods.in_units(victims.units)
 
 
 def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
-    """On which nodes (rows) the pod fits once their pods go that are `leaving`, by pod row."""
+    """On which nodes (rows) the pod fits once those `leaving`, by pod row, are gone."""
     failures = run_filters(state)
     fits = np.isin(nodes, failures.fits)
     rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
@@ -144,8 +150,9 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
 
 def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """The victims on nodes with similar numbers of pods."""
-    strict, make_room = victims.rules.strict_budgets, partial(_Room, state, meters)
-    beyond = partial(state.snapshot.budgets.violating, strict=strict, evicts=victims.rules.evicts)
+    strict, evicts = victims.rules.strict_budgets, victims.rules.evicts
+    beyond = partial(state.snapshot.budgets.violating, strict=strict, evicts=evicts)
+    make_room = partial(_Room, state, meters)
     # Take away all that may go; only nodes on which the preemptor then fits are left
     some = pods.units.any(axis=0)
     if not some.any():
@@ -173,7 +180,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
 
 
 def _listed(pods: PodsOfNodes, going: Mask, violating: Mask) -> tuple[Rows, Rows, Mask]:
-    """The pods of the units that are `going`, by column: of which, their rows, and who is `violating`."""
+    """The pods of units that are `going`: their column, their row, who is `violating`."""
     column, step = np.divmod(np.flatnonzero(going.T), len(going))
     rows = pods.rows[step, :, column]
     is_pod = rows > 0
@@ -181,7 +188,7 @@ def _listed(pods: PodsOfNodes, going: Mask, violating: Mask) -> tuple[Rows, Rows
 
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
-    """Small sets of units on these nodes that make the room, as far as the meters tell."""
+    """Small sets of units on these nodes that make the room, for all that meters tell."""
     room = _Room(state, meters, pods)
     # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
     fits = room.fits_beside()
@@ -189,7 +196,8 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     forced = fits & ~np.stack(beside) & pods.units
     # 2. A few more, the small sets first, and the least important units
     free = [np.flatnonzero(column)[::-1].tolist() for column in (pods.units & ~forced).T]
-    each = ((at, some) for size in range(_SMALL + 1) for at, few in enumerate(free) for some in combinations(few, size))
+    sizes = product(range(_SMALL + 1), enumerate(free))
+    each = ((column, some) for size, (column, few) in sizes for some in combinations(few, size))
     chosen = list(islice(each, _MOST_SETS))
     columns = np.array([column for column, _ in chosen], np.intp)
     going = forced[:, columns]
@@ -204,7 +212,7 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
-    """Put the units back, those beyond a budget first, those `leaving` last; returns who has to go."""
+    """Put units back, first those beyond a budget, last those `leaving`; the others go."""
     units, columns = pods.units, np.arange(len(pods.nodes))
     kept = np.zeros(units.shape, np.bool_)
     beyond = np.asarray(violating.any(axis=1))
@@ -224,9 +232,9 @@ def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | N
 
 
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:
-    """The nodes (rows) whose domains can be cleared, the best first, and the pods elsewhere to go for it.
+    """The nodes (rows) whose domains can be cleared, the best first, and for each pods elsewhere.
 
-    The pods are a row a node, 0 for no more; of too many the less important ones.
+    These are a row a node, 0 for no more; of too many the less important ones.
     """
     pods, rows, tables = state.snapshot.pods, victims.rows, []
     for counter in state.counters:
@@ -253,8 +261,9 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) ->
     # Each of them once, by name: the order of the input does not matter
     rank = np.zeros(pods.rows, np.intp)
     rank[elsewhere] = 1
-    by_name = sorted(np.flatnonzero(rank).tolist(), key=lambda row: (pods.names[row], pods.namespaces[row]))
-    rank[by_name] = np.arange(len(by_name))
+    there = np.flatnonzero(rank).tolist()
+    there.sort(key=lambda row: (pods.names[row], pods.namespaces[row]))
+    rank[there] = np.arange(len(there))
     elsewhere = np.take_along_axis(elsewhere, np.argsort(rank[elsewhere], axis=1), axis=1)
     elsewhere[:, 1:][elsewhere[:, 1:] == elsewhere[:, :-1]] = 0
     # In a large cluster the nodes for which the least important ones and the fewest go

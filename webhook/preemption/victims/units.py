@@ -1,4 +1,4 @@
-"""What goes together: a pod by itself, or all members of a group on all nodes (docs/semantics.md D10).
+"""What goes together: one pod, or all members of a group (docs/semantics.md D10).
 
 A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one
 priority: if one may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit.
@@ -44,9 +44,9 @@ class Units(NamedTuple):
     by_policy: GroupDisruption
 
     def importance(self, member_index: NDArray[np.int32]) -> Ints:
-        """One number to order units: priority, then groups, the larger first, single pods, and spared ones.
+        """One number to order units.
 
-        Of the spared ones that of the lower `member_index` is more important.
+        By priority; then groups, the larger first, single pods, and spared ones by `member_index`.
         """
         sizes = np.minimum(self.sizes, _LARGEST)
         sizes[0] = -(1 << 28)
@@ -59,7 +59,7 @@ class Units(NamedTuple):
 
     @property
     def member_of(self) -> NDArray[np.int32]:
-        """The id of the pod's group if that goes whole, also if it can spare the pod; else 0."""
+        """The id of the pod's group if that goes whole, with or without the pod; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
     def goes_with(self, rows: Rows) -> NDArray[np.int32]:
@@ -68,7 +68,7 @@ class Units(NamedTuple):
         return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
 
     def spread(self, marked: Mask) -> Mask:
-        """The marked pods, and all members of groups that go whole with one of them."""
+        """The marked pods, and all members of groups that go with one of them."""
         return marked | self.groups_of(self.group[marked])[self.member_of]
 
     def kept_by(self, staying: Mask) -> Mask:
@@ -83,7 +83,7 @@ class Units(NamedTuple):
 
 
 def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -> Units | None:
-    """The units of the snapshot under these rules; None if every pod is a unit of its own.
+    """The units under these rules; None if every pod is a unit of its own.
 
     A group keeps none that is `leaving` anyway, by pod row.
     """
@@ -147,11 +147,12 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
 
 
 class PodsOfNodes(NamedTuple):
-    """The pods of some nodes that may go: a unit a step, the most important first, its pods in layers, a column a node.
+    """The pods of some nodes that may go, by step, layer and node.
 
-    `rows` are those of the pods, 0 for no more. `core` is for a pod that its group can spare the step
-    of the unit that is the rest of the group, if that has a pod on the node, else the pod's own step;
-    None if no group has any to spare. `across` says whether some may be on other nodes.
+    A step is a unit, the most important first, its pods are in layers. `rows` are those of the pods, 0
+    for no more. `core` is the step of the unit that is the rest of the group, for a pod that its group
+    can spare and if that has a pod on the node, else the pod's own; None if no group can spare any.
+    `across` says whether some may be on other nodes.
     """
 
     nodes: Rows
@@ -175,7 +176,7 @@ class PodsOfNodes(NamedTuple):
         return np.where(some[:, None], self.rows, 0)
 
     def in_units(self, units: Units) -> PodsOfNodes:
-        """The same, each pod by itself until now, with what goes together at the step of the first pod."""
+        """The same with what goes together at the step of the first pod."""
         pods, rows = self, self.rows[:, 0]
         group = units.group.take(rows)
         step, column = np.divmod(np.flatnonzero(group), len(self.nodes))
