@@ -149,8 +149,6 @@ FUNCTIONS: tuple[tuple[Any, ...], ...] = (
 """Name, type of the result, what it does with a text, and the type of a value beside it."""
 _GLOBAL = ("quantity", "isQuantity", "semver", "isSemver")
 """The functions that are not called on a value."""
-
-
 LONGEST_SELECTOR = 10 * 1024
 """Characters, as in Kubernetes."""
 _TOKEN = re.compile(

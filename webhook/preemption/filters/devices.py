@@ -47,8 +47,6 @@ REASONS = {
     DeviceOutcome.NOT_SEARCHED: (f"its devices were not found within {MOST_STEPS} steps", False),
 }
 """kube-scheduler's words, but for the last, and whether the removal of pods can cure it."""
-
-
 Found = DeviceOutcome | DemandError
 """What a search comes to. An error ends the attempt if it is met on a node as it is."""
 

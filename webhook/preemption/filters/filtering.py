@@ -28,8 +28,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
-_HELPED = frozenset(("volumes", "affinity"))
-"""The stages in which a nominated pod can help the preemptor."""
 Usage = Counter | ThingsInUse
 
 
@@ -162,7 +160,7 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
             columns = _run(state, nominated=True)
             fits = columns[0] == 0
             stages = (meter.stage for meter in state.meters)
-            if state.nominated and not _HELPED.isdisjoint(stages):
+            if state.nominated and not {"volumes", "affinity"}.isdisjoint(stages):
                 alone = _run(state, nominated=False)
                 for column, other in zip(columns, alone, strict=True):
                     column[fits] = other[fits]

@@ -44,6 +44,8 @@ _GENERALLY_AVAILABLE = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 _ZONE_LABELS = (*_GENERALLY_AVAILABLE, *_GENERALLY_AVAILABLE.values())
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_NOT_PROVISIONED = ("", "kubernetes.io/no-provisioner")
 Claims = list[PersistentVolumeClaim]
 
 
@@ -62,8 +64,7 @@ class Storage(NamedTuple):
 def check(pod: Pod, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
     snapshot = live.snapshot
-    mounted = pod.spec.volumes or ()
-    volumes = [volume for volume in mounted if claim_name(pod, volume) is not None]
+    volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
     if not volumes:
         return Storage("", [], [])
     try:
@@ -194,10 +195,6 @@ def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
         reach=("", np.full(count, 0)),
     )
     return [counter]
-
-
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
-_NOT_PROVISIONED = ("", "kubernetes.io/no-provisioner")
 
 
 def find_volumes(snapshot: Snapshot, claims: Claims) -> Mask:

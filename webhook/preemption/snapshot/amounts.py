@@ -1,8 +1,7 @@
-"""What a pod asks for and a node offers, as integers: cpu in millicores, all else in bytes or counts.
+"""What a pod asks for and a node offers: cpu in millicores, all else in bytes or counts.
 
-The sum over containers, init containers, sidecars, overhead and pod-level resources mirrors `PodRequests` of
-`k8s.io/component-helpers/resource` 0.36, with and without the status of a pod that is resized in place.
-As there, quantities are added up in nanos, and only the sum is rounded up.
+The sum is that of `PodRequests` of `k8s.io/component-helpers/resource` 0.36, with and without the
+status of a pod resized in place: quantities are added in nanos, only the sum is rounded up.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ClusterError(ValueError):
 
 
 def int32(value: int, place: str) -> int:
-    """The value of an int32. Raises ClusterError, which names the place, for any other."""
+    """The value of an int32. Raises ClusterError, with the place, for any other."""
     if not -(2**31) <= value < 2**31:
         raise ClusterError(f"{place}: {value} is not within -2147483648 and 2147483647")
     return value
@@ -81,7 +80,7 @@ def wished(pod: Pod) -> Amounts:
 
 
 def allocatable(node: Node) -> Amounts:
-    """What the node offers, with `pods`. Raises ClusterError for an amount that is no quantity."""
+    """What the node offers, with `pods`. Raises ClusterError for what is no quantity."""
     try:
         return _rounded(_parse(node.status.allocatable, (*_ALWAYS, "pods")))
     except QuantityError as error:
@@ -138,12 +137,17 @@ def _of_pod(pod: Pod) -> Nanos:
 
 def _resized_containers(pod: Pod, *, wish: bool) -> dict[str, Nanos]:
     """By name, what containers and sidecars take by their status; others are not resized."""
-    init, containers = pod.spec.init_containers or (), pod.spec.containers or ()
+    init = pod.spec.init_containers or ()
+    asked: dict[str, Nanos] = {}
+    if wish:
+        for container in (*init, *(pod.spec.containers or ())):
+            asked[container.name] = _of_container(container, {})
     sidecars = {container.name for container in init if container.restart_policy == "Always"}
-    statuses = [status for status in pod.status.init_container_statuses or () if status.name in sidecars]
+    of_init = pod.status.init_container_statuses or ()
+    statuses = [status for status in of_init if status.name in sidecars]
     statuses += pod.status.container_statuses or ()
-    asked = {container.name: _of_container(container, {}) for container in (*init, *containers) if wish}
-    return {status.name: _effective(asked.get(status.name, {}), status) for status in statuses if status.resources}
+    resized = [status for status in statuses if status.resources]
+    return {status.name: _effective(asked.get(status.name, {}), status) for status in resized}
 
 
 def _effective(asked: Nanos, status: ContainerStatus | PodStatus) -> Nanos:

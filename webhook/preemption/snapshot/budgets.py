@@ -1,10 +1,10 @@
 """Disruption budgets, which pods each covers, and how many more it lets go (docs/semantics.md D4).
 
-Coverage is a column over the pods' identities. `strict` asks what the API server would let go, otherwise what
-kube-scheduler reckons with. To the scheduler an empty selector and a pod without labels mean no budget, to the API
-server an empty selector means every pod of the namespace. To the API server terminating pods use no budget, to
-kube-scheduler those that `status.disruptedPods` names: there may be a new pod of that name, for which the server
-grants another disruption (`checkAndDecrement`).
+Coverage is a column over the pods' identities. `strict` asks what the API server would let go,
+otherwise what kube-scheduler reckons with. There an empty selector and a pod without labels
+mean no budget; to the API server an empty selector means all pods of the namespace, and
+terminating pods use no budget. To kube-scheduler those in `status.disruptedPods` use none:
+for a new pod of that name the server grants another disruption (`checkAndDecrement`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from webhook.preemption.snapshot.pods import Pods
 
 
 class Budget(NamedTuple):
-    """A budget as the decision needs it; a selector that cannot be parsed selects nothing.
+    """A budget. A selector that cannot be parsed selects nothing.
 
-    While its status is older than its spec it is `stale`: the API server lets no pod go. If it is `lenient`, the
-    Eviction API takes pods that are not ready.
+    While its status is older than its spec it is `stale`: the API server lets no pod go. If it
+    is `lenient`, the Eviction API takes pods that are not ready.
     """
 
     namespace: str
@@ -110,7 +110,7 @@ class DisruptionBudgets:
             self._look_again()
 
     def covering(self, namespace: str, labels: Labels) -> dict[str, int]:
-        """By `namespace/name`, the numbers of the budgets that cover such a pod to the Eviction API."""
+        """By `namespace/name`, the budgets (numbers) that cover such a pod to the Eviction API."""
         if not self._by_namespace:
             for number, (key, budget) in enumerate(self._budgets.items()):
                 self._by_namespace.setdefault(budget.namespace, {})[key] = number
@@ -123,9 +123,9 @@ class DisruptionBudgets:
         return [[*self._budgets.values()][number] for number in numbers.tolist()]
 
     def unguarded(self, rows: Rows) -> Mask:
-        """Which of the pods the Eviction API lets go whatever budgets have left (`canIgnorePDB`).
+        """Which of the pods the Eviction API lets go whatever budgets say (`canIgnorePDB`).
 
-        Those that are starting, and those that are not ready if their only budget is lenient.
+        Those that are starting, or not ready if their only budget is lenient.
         """
         health = self._pods.health.take(rows)
         sets, members = self._coverage[True].column(), self._members()
@@ -140,7 +140,7 @@ class DisruptionBudgets:
     def refused(self, rows: Rows, *, strict: bool, evicts: bool, gone: Rows | None = None) -> tuple[Rows, Rows]:
         """Which pods no eviction can take: their budget lets nobody go, or several cover them.
 
-        The first only if budgets are `strict`, as they are once the pods in the rows `gone` went; the second only if
+        The first if budgets are `strict`, once the pods in the rows `gone` went. The second if
         pods go by the Eviction API (`evicts`).
         """
         exhausted = several = rows[:0]
@@ -168,9 +168,9 @@ class DisruptionBudgets:
     ) -> Mask:
         """Which of these pods (rows, 0 for none) go beyond a budget, counted by group, else by node.
 
-        The last axis is the nodes, along the others are their pods in order of importance. Kubernetes counts from
-        the most important one (`filterPodsWithPDBViolation`); `from_end` gives the budget to those who should go
-        first. Pods that the Eviction API lets go anyway violate nothing if it is asked (`evicts`).
+        The last axis is the nodes, along the others are their pods by importance. Kubernetes
+        counts from the most important one (`filterPodsWithPDBViolation`), `from_end` from those
+        who should go first. With `evicts` pods that the Eviction API lets go violate nothing.
         """
         result = np.zeros(rows.shape, np.bool_)
         if not self._budgets:
@@ -223,7 +223,7 @@ class DisruptionBudgets:
     def _uses(self, rows: Rows, *, strict: bool, evicts: bool = False) -> tuple[Rows, Ints]:
         """Every (position in `rows`, number of a budget that the pod would use), by position.
 
-        Without pods that the Eviction API lets go anyway, if it is asked (`evicts`).
+        With `evicts` without pods that the Eviction API lets go anyway.
         """
         sets = self._coverage[strict].column().take(self._pods.identity.take(rows))
         at = np.flatnonzero(sets)

@@ -1,7 +1,7 @@
-"""ResourceClaims: what is allocated and to whom, and which claims the removal of pods would free.
+"""ResourceClaims: what is allocated to whom, and which claims the removal of pods would free.
 
-A claim is freed when all its consumers are pods that go. kube-controller-manager takes back an allocation only
-if its finalizer is on the claim (docs/kubernetes-behaviour.md K42).
+A claim is freed when all its consumers are pods that go. kube-controller-manager takes an
+allocation back only if its finalizer is there (docs/kubernetes-behaviour.md K42).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClaimIndex:
         self.shares: dict[DeviceId, dict[str, list[Consumption | None]]] = {}
         """By device and claim, what each share consumes, None if that is not said."""
         self.planned: dict[str, ClaimConsumer] = {}
-        """By the key of a claim that stands for a plan's devices, the pod that they are held for."""
+        """By the key of a claim for a plan's devices, the pod that they are held for."""
         self.extended: dict[str, str] = {}
         """By a pod's uid, the claim made for its extended resources."""
         self._by_consumer: dict[str, set[str]] = {}
@@ -106,7 +106,7 @@ class ClaimIndex:
     def in_the_way(
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:
-        """By claim of others, in order, the devices that it keeps when those `going` have left."""
+        """By claim of others, the devices that it keeps when those `going` have left."""
         freed, kept = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
         for device in devices:
             for key in self.users(device) - freed - self.planned.keys():
@@ -154,7 +154,7 @@ class ClaimIndex:
         return frozenset(key for key in keys if _is_freed(self.claims[key], uids))
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
-        """The row of the pod whose removal frees the claim, 0 for none, SEVERAL if several have to go."""
+        """The row of the pod whose removal frees the claim, 0 for none, or SEVERAL."""
         consumers = claim.status.reserved_for or ()
         rows = [self._row_of(claim, consumer) for consumer in consumers]
         if not all(rows) or not _is_freed(claim, {consumer.uid for consumer in consumers}):

@@ -1,8 +1,8 @@
-"""Tables of columns, one row an object, and small ids for repeated values. Rows and ids are used again.
+"""Tables of columns, a row an object, and ids for repeated values. Rows and ids are used again.
 
-A table declares its columns in its class, by which they are made, grow and are emptied. Thousands of pods share a
-few label sets, tolerations or port lists. Each distinct value gets an id; a `Table` asks a question once per id,
-and keeps the answers as a numpy column.
+The columns that a class declares are made, grow and are emptied. Thousands of pods share a
+few label sets, tolerations or port lists: each distinct value gets an id. A `Table` asks a
+question once per id, and keeps the answers as a column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rows = NDArray[np.intp]
 
 
 def take_out(table: dict[K, Any], key: K, member: Any) -> None:
-    """Take a member out of the set or dict at this key, if it is there, and the key with the last."""
+    """Take a member out of the set or dict at this key, and the key with the last."""
     members = table.get(key)
     if members is None:
         return
@@ -63,7 +63,7 @@ class _Column(NamedTuple):
 def array(kind: type[S], absent: int = 0, *, lines: int = 0, kept: bool = False) -> NDArray[S]:
     """Declare a column of numbers; rows that are not in use hold `absent`.
 
-    With `lines` a row has so many values, one a line, 0 when unused. A `kept` column is not emptied with a row.
+    With `lines` a row has so many values, 0 when unused. A `kept` column is not emptied.
     """
     return cast("NDArray[S]", _Column(kind, absent, lines, kept))
 
@@ -81,7 +81,7 @@ def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
 
 
 class Columns:
-    """A table: `rows` are given out, arrays have room for `capacity`, lists are as long as `rows`."""
+    """A table: `rows` are given out, arrays have room for `capacity`, lists for `rows`."""
 
     declarations: ClassVar[dict[str, _Column]]
 
@@ -146,7 +146,7 @@ class Columns:
 
 
 class ObjectTable(dict[str, V]):
-    """Objects of one kind by `namespace/name`, or `name` without a namespace; `version` counts changes."""
+    """Objects of a kind by `namespace/name`, or `name` without one; `version` counts changes."""
 
     version = 0
 
@@ -182,10 +182,10 @@ class RowSet:
 
 
 class Interner(Columns, Generic[K, V]):
-    """Counted ids for values: `take` adds a reference, `drop` removes one, an unused id is given out again.
+    """Counted ids for values: `take` adds a reference, `drop` removes one.
 
-    By id `values` has what it stands for, None while unused. `assigned` counts how often ids were given out,
-    `numbers` has the number of the last time, 0 while unused: a Table sees what is new.
+    By id `values` has what it stands for, None while unused. `assigned` counts how often ids
+    were given out, `numbers` the last time, 0 while unused: a Table sees what is new.
     """
 
     values: list[V | None] = listed(None)
@@ -230,7 +230,7 @@ class Interner(Columns, Generic[K, V]):
 
 
 class Table(Generic[V]):
-    """What `evaluate` says of an interner's values, as a column by id; unused ids hold anything."""
+    """What `evaluate` says of an interner's values, by id; unused ids hold anything."""
 
     def __init__(self, interner: Interner[Any, V], dtype: Any, evaluate: Callable[[V], Any]) -> None:
         self._interner = interner

@@ -1,4 +1,4 @@
-"""The devices that drivers publish: slices by node and pool, and one row of columns for every device."""
+"""The devices that drivers publish: slices by node and pool, and a row for every device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeviceId(NamedTuple):
 
 
 class DeviceShape(NamedTuple):
-    """What a device is, but for its name and place: devices of equal shape are equal to every request."""
+    """A device without its name and place: those of equal shape are equal to every request."""
 
     driver: str
     device: Device
@@ -64,8 +64,8 @@ class PublishedSlice(NamedTuple):
 class DeviceIndex(Columns):
     """Slices and classes, and columns by device.
 
-    `holds` is how many claims hold the device for themselves. `holder` is the row of the pod whose removal frees
-    it, 0 for none, -1 if several pods have to go.
+    `holds` is how many claims hold the device for themselves. `holder` is the row of the pod
+    whose removal frees it, 0 for none, -1 if several pods have to go.
     """
 
     shape = array(np.int32)
@@ -88,7 +88,7 @@ class DeviceIndex(Columns):
         self.shapes = Interner[tuple[str, bytes], DeviceShape]()
         self.rows_of: dict[DeviceId, list[int]] = {}
         self.seen_from: dict[str, object] = {}
-        """By node, what `preemption.devices` made of the slices that it looks at, until one changes."""
+        """By node, what `preemption.devices` made of its slices, until one changes."""
 
     def put_slice(self, resource_slice: ResourceSlice) -> list[DeviceId]:
         """Add or update a slice; returns the devices whose holders have to be set.
@@ -143,7 +143,7 @@ class DeviceIndex(Columns):
     def class_of_resource(self) -> dict[str, DeviceClass]:
         """By the name of an extended resource, the class whose devices serve it.
 
-        Of several classes for one resource the newest counts, then the first by name (`ExtendedResourceCache`).
+        Of several classes the newest counts, then the first by name (`ExtendedResourceCache`).
         """
         served = {f"{_IMPLICIT_RESOURCE}{name}": device_class for name, device_class in self.classes.items()}
         by_name = [device_class for _, device_class in sorted(self.classes.items(), reverse=True)]

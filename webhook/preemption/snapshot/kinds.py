@@ -1,8 +1,8 @@
-"""The kinds of objects that a snapshot is made of, one row each, and where they are.
+"""The kinds of objects that a snapshot is made of, a row each.
 
-The reconciler, the scheduler, the simulation and `giveway decide` go by this table. A further kind needs its row
-here, what takes it in, in `Snapshot`, and its right in the reconciler's manifest: a test compares the two. One that
-is not known yet also needs its type in `kube.objects` and its path in `kube.resources`.
+The reconciler, the scheduler, the simulation and `giveway decide` go by it. A further kind needs
+a row here and in `Snapshot`, and a right in the reconciler's manifest: a test compares the
+two. A new one also needs its type in `kube.objects` and its path in `kube.resources`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SnapshotKind:
     resource: resources.Resource
     type_: type[Any]
     optional: bool = False
-    """An API server may lack it in all its versions (`Resource.paths`): then it counts as empty."""
+    """An API server may lack it in all versions (`Resource.paths`): it counts as empty."""
 
     @property
     def field(self) -> str:

@@ -1,4 +1,4 @@
-"""The cluster's nodes as columns, one row a node, changed in place by single-node events."""
+"""The cluster's nodes as columns, a row a node, changed by single-node events."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class LabelColumn(NamedTuple):
 
 
 class Nodes(Columns):
-    """Nodes by row. A row that is not `valid` holds pods of a node that is not known (yet, or any more).
+    """Nodes by row. A row that is not `valid` holds pods of a node that is not known.
 
-    `allocatable` and `used` have a line a resource (cpu in millicores, the rest in bytes or counts). `pod_limit` and
-    `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
+    `allocatable` and `used` have a line a resource (millicores, bytes or counts). `pod_limit`
+    and `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
     """
 
     valid = array(np.bool_)
@@ -51,7 +51,7 @@ class Nodes(Columns):
     def __init__(self) -> None:
         super().__init__()
         self.resources = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
-        """The resources that nodes have had, with their lines in `used`, `allocatable` and the pods' amounts."""
+        """Resources that nodes have had, with their lines in `used` and the pods' amounts."""
         self.taint_sets = Interner[TaintKey, list[Taint]]()
         self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}

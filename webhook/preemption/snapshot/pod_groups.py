@@ -1,8 +1,8 @@
 """Which pods belong together, and the PodGroups that say more about it (docs/semantics.md D10).
 
-What a pod says of its group is read as of its creation (`webhook.policy.model.creation`). A group is known by who
-defines it, its namespace and its name. Its members are the pods on nodes that name it. Above its minimum, if it has
-one, are those of the highest indices.
+What a pod says of its group is read as of its creation (`webhook.policy.model.creation`). A
+group is known by who defines it, its namespace and its name. Its members are the pods on
+nodes that name it. Above its minimum, if any, are those of the highest indices.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ _NOBODY: set[int] = set()
 
 
 class PodGroups:
-    """PodGroups by what their members call them, and each group's members on nodes by its id, of `ids`.
+    """PodGroups by what their members call them, and groups' members on nodes by id, of `ids`.
 
-    `version` counts changes of PodGroups. After `refresh`, `sizes` has by id the number of members, `highest` their
-    highest priority, and `above` the rows of the members that groups can spare, ascending.
+    `version` counts changes of PodGroups. `refresh` tells by id the number of members (`sizes`),
+    their `highest` priority, and the rows of those that groups can spare (`above`, ascending).
     """
 
     def __init__(self, ids: Interner[GroupKey, GroupKey]) -> None:

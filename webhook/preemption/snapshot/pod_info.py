@@ -1,4 +1,4 @@
-"""A pod compiled: what it asks for, and its host ports, terms, spread constraints and claims."""
+"""A pod compiled: what it asks for, its ports, terms, spread constraints and claims."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HostPorts = tuple[HostPort, ...]
 
 
 class PodClaims(NamedTuple):
-    """`namespace/name` of the claims that a pod names, and of those made for its ephemeral volumes."""
+    """`namespace/name` of claims that a pod names, and of those made for ephemeral volumes."""
 
     named: frozenset[str]
     made: frozenset[str]
@@ -50,15 +50,15 @@ NO_ANTI_AFFINITY = ("", b""), ("", ())
 
 
 class Term:
-    """A compiled (anti-)affinity term: which pods it selects, by namespace and labels, and the topology.
+    """A compiled (anti-)affinity term: which pods it selects, and the topology.
 
-    Terms of equal `key` select the same pods while no namespace changes. A term of the incoming pod selects
-    every namespace if its namespaceSelector selects one without labels, as NotIn and DoesNotExist do:
-    kube-scheduler 1.36 looks up the selected namespaces, drops the selector from a copy
-    (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels.
+    Terms of equal `key` select the same pods while no namespace changes. A term of the
+    incoming pod selects every namespace if its namespaceSelector selects one without labels, as
+    NotIn and DoesNotExist do: kube-scheduler 1.36 drops it from a copy, and asks it again
+    about no labels (`mergeAffinityTermNamespacesIfNotEmpty`).
 
-    `matchLabelKeys` and `mismatchLabelKeys` are not read, nor by kube-scheduler: the API server merged them
-    into the selector when the pod was made.
+    `matchLabelKeys` and `mismatchLabelKeys` are not read, nor by kube-scheduler: the API server
+    merged them into the selector when the pod was made.
     """
 
     def __init__(self, term: PodAffinityTerm, own_namespace: str, *, incoming: bool) -> None:
@@ -78,7 +78,7 @@ class Term:
 
 
 class SpreadConstraint(NamedTuple):
-    """A topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace count.
+    """A topology spread constraint; `matches` and `counts_nothing` tell which pods count.
 
     Constraints of equal `key` match the same labels.
     """
@@ -138,17 +138,19 @@ def claims_of(pod: Pod) -> PodClaims | None:
 
 
 def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], object] = str) -> bytes:
-    """What the filters read of a waiting pod, as one text: pods of equal text go to the same nodes.
+    """What filters read of a waiting pod: those of equal text go to the same nodes.
 
-    It has the labels of the keys `labels`, and what `claim_shape` says of each claim, `namespace/name`.
-    Other volumes, such as each pod's token, bind to nothing. A pod that is made for one node (`node_of`)
-    is like those made for others: it goes to its node if these go to theirs.
+    It has the labels of the keys `labels`, and what `claim_shape` says of each claim,
+    `namespace/name`. Other volumes, such as each pod's token, bind to nothing. A pod that is
+    made for one node (`node_of`) goes to it if those made for others go to theirs.
     """
     meta, claims = pod.metadata, claims_of(pod) or NO_CLAIMS
     encode = partial(msgspec.json.encode, order="deterministic")
     shapes = [sorted(encode(claim_shape(claim)) for claim in some) for some in claims]
-    spec = msgspec.structs.replace(for_any_node(pod).spec, volumes=None, service_account_name="")
-    read = {key: value for key, value in (meta.labels or {}).items() if key in labels}
+    spec = for_any_node(pod).spec
+    spec = msgspec.structs.replace(spec, volumes=None, service_account_name="")
+    own = (meta.labels or {}).items()
+    read = {key: value for key, value in own if key in labels}
     return encode((meta.namespace, shapes, read, spec, bool(node_of(pod))))
 
 
@@ -172,11 +174,14 @@ def for_any_node(pod: Pod) -> Pod:
 
 def label_keys_read(pod: Pod) -> set[str]:
     """The keys of labels that the pod's required affinity and spread constraints read."""
-    affinity, spread = pod.spec.affinity or Affinity(), pod.spec.topology_spread_constraints or ()
+    affinity = pod.spec.affinity or Affinity()
+    spread = pod.spec.topology_spread_constraints or ()
     keys = {key for constraint in spread for key in constraint.match_label_keys or ()}
-    for reader in (*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity), *spread):
+    terms = _required(affinity.pod_affinity) + _required(affinity.pod_anti_affinity)
+    for reader in (*terms, *spread):
         selector = reader.label_selector or LabelSelector()
-        keys.update(selector.match_labels or (), (row.key for row in selector.match_expressions or ()))
+        rows = selector.match_expressions or ()
+        keys.update(selector.match_labels or (), (row.key for row in rows))
     return keys
 
 
@@ -191,7 +196,7 @@ def anti_affinity_of(pod: Pod) -> tuple[tuple[str, bytes], AntiAffinity]:
 
 
 def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
-    """The incoming pod's required terms. Raises ClusterError for a selector that cannot be parsed."""
+    """The incoming pod's required terms. Raises ClusterError for a wrong selector."""
     affinity = pod.spec.affinity or Affinity()
     try:
         terms = _required(affinity.pod_anti_affinity if anti else affinity.pod_affinity)
@@ -202,7 +207,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
 
 
 def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
-    """An existing pod's terms; as in kube-scheduler, none of them if one cannot be parsed."""
+    """An existing pod's terms; as in kube-scheduler, none if one cannot be parsed."""
     try:
         return [Term(term, namespace, incoming=False) for term in terms]
     except SelectorError:
@@ -226,7 +231,7 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
 def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadConstraint:
     """One constraint, with the pod's labels of now for `matchLabelKeys`. Raises SelectorError.
 
-    Other than those of (anti-)affinity, kube-scheduler merges them itself, after the API server.
+    Unlike those of (anti-)affinity, kube-scheduler merges them, too, after the API server.
     """
     selector, labels = constraint.label_selector, pod.metadata.labels or {}
     if selector is not None and constraint.match_label_keys:
@@ -253,7 +258,7 @@ def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
 
 
 def required_features(pod: Pod) -> list[str]:
-    """The features that the pod's node must declare (NodeDeclaredFeatures of 1.36), sorted."""
+    """Features that the pod's node must declare (NodeDeclaredFeatures of 1.36), sorted."""
     spec, features = pod.spec, []
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     rules = (rule for container in containers for rule in container.restart_policy_rules or ())
@@ -267,8 +272,8 @@ def required_features(pod: Pod) -> list[str]:
 class PodInfo(NamedTuple):
     """A pending pod as the filters see it, kube-scheduler's `PodInfo`.
 
-    `amounts` are millicores, bytes and counts above zero. `features` are those that a node must declare.
-    `beyond` says what the pod asks for that no filter knows, so that nobody is evicted for it.
+    `amounts` are millicores, bytes and counts above zero. A node must declare the `features`.
+    `beyond` says what the pod asks for that no filter knows: nobody is evicted for it.
     """
 
     pod: Pod
@@ -288,7 +293,7 @@ class PodInfo(NamedTuple):
 
 
 def compile_pod(pod: Pod) -> PodInfo:
-    """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
+    """Compile the preemptor. Raises ClusterError for what cannot be read."""
     meta = pod.metadata
     amounts = {name: amount for name, amount in requests(pod).items() if amount > 0}
     info = PodInfo(pod, meta.namespace, meta.name, meta.labels or {}, priority_of(pod), amounts)

@@ -1,4 +1,4 @@
-"""What the snapshot reads off a pod: who it is to selectors and rules, when it started, why it goes."""
+"""What the snapshot reads off a pod: what selectors and rules see, when it started, why it goes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh
 """The pod annotations that are kept unless a policy names others (`Rules.annotations`)."""
 
 BY_SCHEDULER, BY_EVICTION = 1, 2
-"""Who set DisruptionTarget on a terminating pod: kube-scheduler, or the Eviction API or a reconciler."""
+"""Who set DisruptionTarget: kube-scheduler, or the Eviction API or a reconciler."""
 
 HEALTHY, UNREADY, STARTING = range(3)
 """A pod to the Eviction API: its budget guards it; it is not ready; its phase is still Pending."""
 
 
 class Identity(NamedTuple):
-    """What selectors see of a pod: Kubernetes' own its labels now, policies those at its creation."""
+    """What selectors see: Kubernetes' own the labels now, policies those at creation."""
 
     namespace: str
     labels: dict[str, str]
@@ -39,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What the rules about victims see of a pod beside its identity; `annotations` are only those kept."""
+    """What rules about victims see of a pod beside its identity, with `annotations` kept."""
 
     priority_class_name: str
     priority: int
@@ -61,9 +61,9 @@ def priority_of(pod: Pod) -> int:
 
 
 def start_of(pod: Pod) -> float:
-    """When the pod started, in seconds, else infinite. Raises ClusterError for what is no instant.
+    """When the pod started, in seconds, else infinite. Raises ClusterError for no instant.
 
-    Who may write `pods/status` may write anything. No pod starts before it was made, or without a node.
+    Who writes `pods/status` may write anything: no pod starts before it was made, or on no node.
     """
     if pod.status.start_time is None or not pod.spec.node_name:
         return math.inf
@@ -81,8 +81,8 @@ def created_at(meta: ObjectMeta, otherwise: float) -> float:
 def owner_of(pod: Pod) -> Owner:
     """The pod's controller, as the snapshot keeps it.
 
-    A static pod, which is never a victim, has its Node. Who may patch a pod can name a Node there, too; but the API
-    server gives a ServiceAccount to every new pod that is not static, and nobody changes that.
+    A static pod, which is never a victim, has its Node. Who may patch a pod can name one, too.
+    But the API server gives a ServiceAccount to every other pod, and nobody changes that.
     """
     owner = controller_of(pod.metadata)
     if owner and owner.kind == "Node" and pod.spec.service_account_name:
@@ -100,7 +100,7 @@ def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
 def grace_of(pod: Pod) -> int:
     """How many seconds the pod gets to end, as it says or by Kubernetes' default.
 
-    The API server takes any int64, for which there is no instant: more than ten years count as ten.
+    The API server takes any int64, for which there is no instant: at most ten years count.
     """
     seconds = pod.spec.termination_grace_period_seconds
     return _DEFAULT_GRACE if seconds is None else min(seconds, _LONGEST_GRACE)

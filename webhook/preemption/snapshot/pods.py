@@ -1,7 +1,7 @@
 """The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
 
-Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, then zeros: higher priority,
-then earlier start (docs/semantics.md D3), then name and namespace, so that the order is always the same.
+Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, then zeros:
+by higher priority, earlier start (docs/semantics.md D3), name and namespace.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from webhook.preemption.snapshot.pod_view import (
 class Pods(Columns):
     """Pods by row. `node` is the row of the pod's node, -1 for none and in unused rows.
 
-    `nominated` is the row of the node that a pod without one is nominated to, else -1; kube-scheduler does not count
-    the nomination of a pod with scheduling gates. `grace` is how many seconds a pod gets to end, `gone_at` when the
-    time of a terminating one is over, in seconds, infinite if that cannot be read.
+    `nominated` is the row of the node that a pod without one is nominated to, else -1, as for
+    a pod with scheduling gates. `grace` is how many seconds a pod gets to end, `gone_at` when
+    the time of a terminating one is over, in seconds, infinite if it cannot be read.
     """
 
     node = array(np.int32, -1)
@@ -93,7 +93,7 @@ class Pods(Columns):
         self.wishes: dict[int, Amounts] = {}
         """By the row of a pod whose resize is deferred, what it wants beyond what it has."""
         self._unadvertised: dict[int, Amounts] = {}
-        """By row, the amounts of pods that ask for a resource that no node has: anybody can make up names."""
+        """By row, the amounts of pods that ask for what no node has: anybody makes up names."""
         self._ending, self._nominees = RowSet(), RowSet()
         """Terminating and nominated pods: every look asks for them, and they are few."""
         self.slots = np.zeros((16, 4), np.int32)
@@ -201,7 +201,7 @@ class Pods(Columns):
     def doubt_starts_after(self, latest: float) -> None:
         """Let pods that say they started later than this, in seconds, have started when made.
 
-        Who writes `status.startTime` could else protect a pod in the future, or have it go before others.
+        Who writes `status.startTime` could else protect a pod, or have it go before others.
         """
         later = np.flatnonzero(self.start > latest)
         for row in later[np.isfinite(self.start[later])].tolist():
@@ -242,12 +242,13 @@ class Pods(Columns):
         return self.grouped
 
     def beyond(self, members: Collection[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
-        """Of a group's members (rows) those that it can spare: all but the `minimum` of lowest index.
+        """A group's members (rows) that it can spare: all but the `minimum` of lowest index.
 
-        It keeps nobody who is terminating or `leaving`. If fewer stay than the minimum, it spares nobody.
+        It keeps nobody who is terminating or `leaving`. Below the minimum it spares nobody.
         """
         going = {row for row in members if self.terminating[row] or row in leaving}
-        order = sorted(members, key=lambda row: (row in going, int(self.member_index[row]), self.names[row]))
+        index, names = self.member_index, self.names
+        order = sorted(members, key=lambda row: (row in going, int(index[row]), names[row]))
         return order[minimum:] if len(order) - len(going) >= minimum else []
 
     def advertise(self) -> None:

@@ -33,8 +33,8 @@ class SlotOrder:
     def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
 
-        As wide as the fullest node, 0 for no more pods. Each of the `outside`, which nobody changes, has by pod row
-        a number that keys look at. Where it is not that of last time, a node is put in order again.
+        As wide as the fullest node, 0 for no more pods. Each of the `outside` has by pod row a
+        number that keys look at. Where it is another one, a node is put in order again.
         """
         pods = self._pods
         width = pods.slots_of(nodes).shape[1]

@@ -1,6 +1,6 @@
-"""The cluster a decision is made on, kept up to date by single-object events and never rebuilt.
+"""The cluster a decision is made on, kept up to date by single-object events.
 
-All methods are cheap (a pod event takes microseconds) and single-threaded: events and decisions take turns.
+All is cheap (a pod event takes microseconds) and in one thread: events and decisions take turns.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MOST_ORDERS, _MOST_TABLES = 16, 128
 class Snapshot:
     """Nodes, pods, budgets and what else decides where a pod fits.
 
-    Pods that ended are not kept, nor are those with neither a node nor a nomination. `version` counts events.
-    `under_policy` topology is counted as it will be, where kube-scheduler does not (docs/semantics.md D3): a
-    nominated pod counts in its whole domain, and a terminating one is not taken away twice.
+    Pods that ended are not kept, nor those with neither node nor nomination. `version` counts
+    events. `under_policy` topology is counted as it will be (docs/semantics.md D3): a nominated
+    pod counts in its whole domain, and a terminating one is not taken away twice.
     """
 
     def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, under_policy: bool = False) -> None:

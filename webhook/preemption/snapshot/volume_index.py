@@ -1,8 +1,8 @@
 """The persistent volumes as claims find them, and as nodes attach them.
 
-Volumes are kept by name, by class if they are free, and by the claim that they are reserved for. A late-binding
-claim looks only at the free volumes of its class and at those that name it in `claimRef` (`FindMatchingVolume` of
-Kubernetes' volume helpers, on kube-scheduler's volumes by class).
+Volumes are kept by name, by class if they are free, and by the claim that they are reserved
+for. A late-binding claim looks only at the free volumes of its class, and those that name
+it in `claimRef` (`FindMatchingVolume` of Kubernetes' volume helpers).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIGRATED = {
     "azure_disk": ("kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
     "cinder": ("kubernetes.io/cinder", "cinder.csi.openstack.org", "volumeID"),
 }
-"""By the field of an old in-tree kind: its plugin, the driver that serves it now, its name's key."""
+"""By the field of an in-tree kind: its plugin, the driver that serves it, its name's key."""
 _DRIVERS = {plugin: driver for plugin, driver, _ in _MIGRATED.values()}
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node")
@@ -140,11 +140,11 @@ class VolumeLimits(dict[str, dict[str, int]]):
 
 
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
-    """What filters read of a claim and its volume: pods with claims of equal shape go to the same nodes.
+    """What filters read of a claim and its volume: pods with equal ones go to the same nodes.
 
-    It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing,
-    reserved for it or attached as another one, or it is not `ReadWriteOnce`: others may use it. One that is used
-    all the same needs no further volume on that node, which is not looked at.
+    It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its
+    volume is missing, reserved for it or attached as another one, or others may use it: it is
+    not `ReadWriteOnce`. If one is used all the same, that is not looked at.
     """
     claim = claims.get(key)
     if claim is None or claim.metadata.deletion_timestamp or claim.spec.access_modes != ["ReadWriteOnce"]:
@@ -158,8 +158,10 @@ def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeInde
     phase = (claim.status or {}).get("phase")
     annotations = [(meta.annotations or {}).get(read) for read in _READ]
     owned = any(owner.controller for owner in meta.owner_references or ())
-    reach = volume and (volume.metadata.labels, volume.spec.node_affinity, attached and attached.driver)
-    return msgspec.structs.replace(claim.spec, volume_name=""), phase, annotations, owned, reach
+    driver = attached and attached.driver
+    reach = volume and (volume.metadata.labels, volume.spec.node_affinity, driver)
+    spec = msgspec.structs.replace(claim.spec, volume_name="")
+    return spec, phase, annotations, owned, reach
 
 
 def claim_key(item: object) -> str:
@@ -182,7 +184,7 @@ def volume_of_class(claim: str, storage_class: StorageClass) -> AttachedVolume:
 
 
 def requested(claim: PersistentVolumeClaim) -> int:
-    """The bytes that the claim asks for. Raises ClusterError for what is not a quantity."""
+    """The bytes that the claim asks for. Raises ClusterError for what is no quantity."""
     requests = claim.spec.resources.requests if claim.spec.resources else None
     return _storage(requests, f"persistentvolumeclaim {claim.metadata.name}")
 
@@ -213,7 +215,7 @@ def _storage(quantities: Mapping[str, Quantity] | None, place: str) -> int:
 
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
-    """The CSI volume behind a PersistentVolume, also if an in-tree plugin was migrated to it."""
+    """The CSI volume behind a PersistentVolume, also of an in-tree plugin that was migrated."""
     csi, labels = volume.spec.csi, volume.metadata.labels or {}
     driver, handle = (csi.driver, csi.volume_handle) if csi else ("", "")
     for field, (_, serves, key) in _MIGRATED.items() if csi is None else ():
