@@ -64,7 +64,7 @@ def is_marked(pod: Pod) -> bool:
 
 
 def policy_for(pod: Pod | None, policy_set: PolicySet) -> PreemptionPolicy | None:
-    """The policy by which a plan for the pod goes on; None if none may."""
+    """The policy by which a plan for the pod goes on; None if nobody may preempt."""
     policy = policy_set.policy_of(pod) if pod and is_marked(pod) else None
     if not pod or not policy or pod.spec.preemption_policy != "Never":
         return None
@@ -123,7 +123,7 @@ def lacks_post_filter(pod: Pod) -> bool:
 
 
 def unschedulable_since(pod: Pod) -> float | None:
-    """Since when it has no node, or no room to grow, in seconds since the epoch."""
+    """Since when no node is found, or no room to grow, in seconds since the epoch."""
     said = scheduler_refusal(pod)
     if is_deferred(pod):
         said = next(row for row in pod.status.conditions or () if row.type == RESIZE_PENDING)
@@ -172,7 +172,7 @@ class SchedulerActivity:
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
         """From when on the pod's scheduler had the chance to bind it, infinite if unknown.
 
-        It said something new `since` then, or was at work for half of the `seconds`.
+        It had, if it said something new `since` then, or worked for half of the `seconds`.
         """
         if self._refused.get(key_of(pod), -math.inf) >= since:
             return since

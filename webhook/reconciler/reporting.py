@@ -324,7 +324,7 @@ class Reporter:
             self._event(pod, DEVICES_TAKEN, told, distinct=True)
 
     def nomination_cleared(self, pod: Pod) -> None:
-        """A scheduler cleared a nomination though nobody took the room; said once."""
+        """A scheduler cleared a nomination though nobody took the room; said once for each."""
         scheduler = pod.spec.scheduler_name
         self.metrics.nominations_cleared.labels(scheduler).inc()
         if scheduler in self._clearing:

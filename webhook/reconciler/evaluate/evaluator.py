@@ -57,7 +57,7 @@ class Evaluator:
         return self.state.snapshot.pod_rows(keys)
 
     def room_within(self, seconds: float, at: Now) -> Rows:
-        """Rows of pods whose room is free by then: owners that put pods back take it."""
+        """Rows of pods whose room is free by then: not those that owners put back."""
         rows = self.leaving_within(seconds, at)
         _, owners, _ = self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
@@ -170,7 +170,7 @@ def share_no_node(
 
 
 def _columns_of(candidates: Candidates) -> Rows:
-    """By node its column among the candidates, else -1, as for no node (the last)."""
+    """By node its column among the candidates, else -1; the last is for no node."""
     columns = np.full(candidates.snapshot.nodes.rows + 1, -1, np.intp)
     columns[candidates.nodes] = np.arange(len(candidates.nodes))
     return columns

@@ -67,7 +67,7 @@ class ExtenderCache:
         self._said = said.get(self.name, {})
 
     def is_interested(self, preemptor: Pod) -> bool:
-        """Whether the preemptor asks for a resource that it manages, if it names any."""
+        """Whether the preemptor asks for a resource that it manages, or it manages none."""
         managed = self._extender.managed_resources
         return not managed or not requests(preemptor).keys().isdisjoint(managed)
 

@@ -47,7 +47,7 @@ class LimitsNow:
     """What keeps pods now that the rules let go: API server, rates, cycles.
 
     `pods` is the preemptor, or those of a gang. If pods of workload A were evicted for B within the
-    policy's window, a preemptor of A that evicts B closes a cycle; or C, if B was evicted for that.
+    policy's window, a preemptor of A closes a cycle if it evicts B, or C for which B was evicted.
     The policy may keep these pods.
     """
 
@@ -178,7 +178,7 @@ class LimitsNow:
         """Of these pods those that stay if as many go of each node as the rates leave.
 
         The preferred go first. With `at_once` as many go as the rates ever allow. With
-        `together` they go of all nodes, whatever `perCluster` says: others are no fewer.
+        `together` as many go of all nodes, whatever `perCluster` says: others are no fewer.
         """
         pods = self._state.snapshot.pods
         rows = rows[np.argsort(-preference, kind="stable")]

@@ -61,7 +61,7 @@ class Reserves(Struct, frozen=True):
     left_out: frozenset[str] = frozenset()
     """Nodes that were no candidates."""
     cycles: tuple[tuple[str, ...], ...] = ()
-    """The cycles it closes: workloads from a victim's to its own, each evicted for the last."""
+    """The cycles it closes: from a victim's workload to its own, each evicted for the one before."""
 
 
 class Waits(Reserves, frozen=True):

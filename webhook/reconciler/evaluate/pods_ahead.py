@@ -310,9 +310,9 @@ class PodsAhead:
     def _take_parts(
         self, candidate: Candidates, last: Sequence[int], beside: Ints
     ) -> Iterator[tuple[str, Collection[DeviceId]]]:
-        """Who takes which devices while one of the `last` leaves so much `beside` it.
+        """Who takes which devices while one of the `last` is there, and so much `beside` it.
 
-        Of each group a pod counts that no plan holds any for and its scheduler looks at.
+        Of each group a pod counts if its scheduler looks at it and no plan holds any for it.
         """
         snapshot, node = self._snapshot, int(candidate.nodes[0])
         pods, claims = snapshot.pods, snapshot.device_claims

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def adopt(pod: Pod, manager: PlanManager) -> Plan | None:
-    """Take over an earlier leader's plan on a pod; None without one, or if it goes off.
+    """Take over an earlier leader's plan on a pod; None without one, or if it is taken off.
 
     That of a gang is taken over with all members that are there, also if they lack it.
     """
@@ -111,7 +111,7 @@ def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManag
         if not stays(victim):
             continue
         remaining.append(victim)
-        # A told notice is kept; if the clock is behind, no longer than the plan says.
+        # A victim's notice ends as it was told, and no later than the plan's would now.
         notice = notice_of(victim)
         if notice and notice.plan == record.id:
             seconds = min(epoch_or(notice.by, math.inf) - wall, seconds)
@@ -141,7 +141,7 @@ def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManag
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:
     """Note an earlier leader's record of evictions; returning owners stay excluded.
 
-    When a pod that was yet to be asked went nobody knows: it counts as of now, so no rate
+    Nobody knows when a pod went that was yet to be asked: it counts as of now, so no rate
     comes back too early.
     """
     log_, now, wall = evaluator.log, evaluator.clock.monotonic(), evaluator.clock.wall()

@@ -243,7 +243,7 @@ class PlanIndex:
         """uid of a pod that leaves to when its time ends, since it was asked or seen to."""
 
     def put(self, plan: Plan) -> None:
-        """The plan is new, or some of it ended; it is known until its victims are clear."""
+        """The plan is new, or some of it ended; it is known until it is clear who goes."""
         is_over = bool(plan.ended and not plan.asking)
         self._known.put(plan.id, None if is_over else plan)
         if is_over:

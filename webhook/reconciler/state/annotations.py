@@ -6,7 +6,7 @@ tells a new leader the whole plan. Who was told and asked is read off the victim
 `giveway.dev/decision` stays: it says what was decided, and at which attempt.
 
 A plan of another version is taken off and decided again: a field that must not be passed over
-needs one.
+needs a new version.
 
 Both have a bounded size: the API server takes 256 KiB of annotations in all. A plan with too many
 victims to name has their uids, as many as fit, by which a new leader finds the names
