@@ -101,8 +101,7 @@ def decide(
         sets = find_victims(state, potential, nodes, across=True)
         looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))
         candidates = _that_fit_afterwards(sets, preemptor, potential, candidate_filter and judge, looks)
-        candidates = call_extenders(extenders, preemptor, candidates)
-        ranking = Ranking(candidates, rules, now, potential.costs)
+        ranking = Ranking(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
     return Decision(failures, potential, ranking=ranking, rejections=frozenset(rejections))
 
 
@@ -122,10 +121,8 @@ def _that_fit_afterwards(
     snapshot = potential.snapshot
     for _ in range(looks if len(candidates.nodes) else 0):
         ranking = Ranking(candidates, potential.rules, potential.now, potential.costs)
-        first = ranking.equally_good[0]
-        best = ranking.best_of_nodes()
-        of_nodes = candidates.only(best)
-        top = int(np.count_nonzero(best[:first]))
+        first, best = ranking.equally_good[0], ranking.best_of_nodes()
+        of_nodes, top = candidates.only(best), int(np.count_nonzero(best[:first]))
         codes = np.zeros(len(of_nodes.nodes), np.int8) if judge is None else judge(of_nodes)
         if codes[top] == 0:
             victims, node = of_nodes.victims_of(top), of_nodes.nodes[top]
@@ -164,8 +161,7 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
     # A victim on its way out makes room there; that of a policy is marked by the Eviction API
     marks = (BY_SCHEDULER,) if rules.policy is None else (BY_SCHEDULER, BY_EVICTION)
     for row in pods.on_node(node):
-        lower = pods.priority[row] < incoming.priority
-        if lower and pods.terminating[row] and pods.disruption[row] in marks:
+        if pods.terminating[row] and pods.priority[row] < incoming.priority and pods.disruption[row] in marks:
             return "not eligible due to a terminating pod on the nominated node."
     return ""
 
@@ -176,8 +172,7 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: Rows = NO_PODS) -> list
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable
     preemptor.
     """
-    failures = _failures(snapshot, preemptor, without)
-    return sorted(snapshot.nodes.names[row] for row in failures.fits)
+    return sorted(snapshot.nodes.names[row] for row in _failures(snapshot, preemptor, without).fits)
 
 
 def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> bool:

@@ -129,8 +129,7 @@ class _Asked:
         """A preemptor and a victim of a pair; a class and its twin never evict each other."""
         evicting = [pod for pod in chain(*preemptors) if pod.may and pod.meets(pair.preemptors)]
         evicted = [pod for pod in chain(*victims) if pod.may and pod.meets(pair.victims)]
-        pairs = product(evicting, evicted)
-        return next((pods for pods in pairs if self._value(pods[0]) != self._value(pods[1])), None)
+        return next((pods for pods in product(evicting, evicted) if self._value(pods[0]) != self._value(pods[1])), None)
 
     def _value(self, pod: _ExamplePod) -> str:
         return self._policy.preemptors.twins.get(pod.name, pod.name)

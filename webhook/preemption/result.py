@@ -53,9 +53,7 @@ class Decision:
         ranking: Ranking | None = None,
         rejections: frozenset[int] = frozenset(),
     ) -> None:
-        self.eligible = not reason
-        self.reason = reason
-        self.rejections = rejections
+        self.eligible, self.reason, self.rejections = not reason, reason, rejections
         self._state, self._failures = failures.state, failures
         self._potential, self._ranking = potential, ranking
         self._version = potential.snapshot.version
@@ -158,8 +156,7 @@ class Decision:
         relief = np.zeros(len(rows))
         for meter in state.meters:
             if not isinstance(meter, Counter):
-                if meter.stage == "ports":
-                    relief += meter.pairs_at[:, rows].any(axis=0)
+                relief += meter.pairs_at[:, rows].any(axis=0) if meter.stage == "ports" else 0
             elif meter.again is None:
                 lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
                 given = np.minimum(meter.share(rows, nodes), lacks)
@@ -173,27 +170,23 @@ class Decision:
     def groups_of(self, victims: Rows) -> dict[str, str]:
         """By key of these victims (rows) the name of the group that each goes with."""
         units, pods = self._potential.units, self._fresh.pods
-        if units is None:
-            return {}
-        going = zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
+        going = [] if units is None else zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
         return {pods.key(row): str(pods.groups.values[group]) for row, group in going if group}
 
     def made_room(self, candidate: Candidate) -> str:
         """What victims on other nodes go for, as `to make room in zone z1`, or empty."""
-        nodes, pods = self._fresh.nodes, self._fresh.pods
+        nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
         (node,) = nodes.rows_of([candidate.node])
         rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])
         rows = rows[pods.node[rows] != node]
         if not self._potential.rules.across or not len(rows):
             return ""
         on = pods.node[rows].astype(np.intp)
-        reasons: dict[str, None] = {}
         for counter in self._state.counters:
             if counter.reach is None or counter.beside[node] <= counter.limit[node]:
                 continue
             key, domains = counter.reach
-            here = domains[on] == domains[node]
-            if (here & (counter.share(rows, on) > 0)).any():
+            if ((domains[on] == domains[node]) & (counter.share(rows, on) > 0)).any():
                 where = f"{key.rpartition('/')[2]} {nodes.labels[node].get(key)}"
                 reasons[f"make room in {where}" if key else "free its claim"] = None
         return f"to {' and '.join(reasons)}" if reasons else ""
