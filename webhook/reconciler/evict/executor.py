@@ -124,7 +124,7 @@ class Executor:
         verbs, waited = {verb for verb, _ in do.requests}, False
         if not verbs & {Verb.NOMINATE, Verb.DISPLACE}:
             waited = await self._writer.wait_while_in_doubt()
-            if not waited and verbs != {Verb.TRY}:
+            if not waited:
                 waited = await self._store.wait_until_written(plan.logged)
         work = (self._request(plan, verb, pod) for verb, pod in do.requests if not waited)
         for failure in await asyncio.gather(*work, return_exceptions=True):

@@ -162,10 +162,11 @@ class Look:
             if not self.policy_set.policy_to_act_by(pod):
                 return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
         if waiting:
-            return self.ask(Verb.NOMINATE, waiting.values(), self.untried if self.several else ())
+            return self.ask(Verb.NOMINATE, waiting.values())
         # 3. If all have been asked, the room is there, or will be, or it was taken.
         if not left:
-            return (math.isinf(plan.roomy) and self._lost()) or Wait(plan.deadline, all_asked=True)
+            lost = math.isinf(plan.roomy) and self._lost()
+            return lost or Wait(plan.deadline, all_asked=True)
         # 4. The rest still has to be right, by the rules of now.
         if not policy:
             return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
@@ -367,16 +368,14 @@ class Look:
         due = [row for row in left if last - grace[row.uid] <= now + _EARLY]
         return due, last - max(grace.values())
 
-    def ask(self, verb: Verb, pods: Iterable[Pod], tried: Iterable[Pod] = ()) -> Do | Wait:
-        """Ask this about pods whose pauses are over, and `tried` whether they would go."""
+    def ask(self, verb: Verb, pods: Iterable[Pod]) -> Do | Wait:
+        """Ask this about the pods whose pauses are over."""
         ready, due = list[tuple[Verb, Pod]](), math.inf
-        wanted = [(verb, pod) for pod in pods]
-        wanted += [(Verb.TRY, pod) for pod in tried]
-        for row in wanted:
-            meta = row[1].metadata
+        for pod in pods:
+            meta = pod.metadata
             tries, version = self.plan.tries.get(meta.uid), meta.resource_version
             if not tries or tries.due <= self.now or tries.conflicting not in ("", version):
-                ready.append(row)
+                ready.append((verb, pod))
             else:
                 due = min(due, tries.due)
         return Do(tuple(ready)) if ready else Wait(due)
