@@ -114,7 +114,7 @@ class Decision:
 
     @property
     def equally_good(self) -> list[str]:
-        """The nodes as good as the selected one, with itself: the first by name."""
+        """The nodes as good as the selected one, which is the first of them by name."""
         return self._ranked.candidates.names(self._ranked.equally_good) if self._ranked else []
 
     @cached_property
@@ -151,7 +151,7 @@ class Decision:
         return place[rows]
 
     def relief(self, rows: Rows) -> Floats:
-        """How much each pod gives of what lacks on its node: 1 for all of a thing."""
+        """How much each pod gives of what the preemptor lacks on its node: 1 for all of a thing."""
         state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:

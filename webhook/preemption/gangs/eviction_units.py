@@ -50,7 +50,7 @@ class Unit(NamedTuple):
 
 
 class EvictionUnits(NamedTuple):
-    """The units that may go for a gang; with `keeps_budgets` none violates a budget."""
+    """The units that may go for a gang; with `keeps_budgets` no set of them violates a budget."""
 
     victims: PotentialVictims
     keeps_budgets: bool

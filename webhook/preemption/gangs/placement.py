@@ -171,7 +171,7 @@ class Placer:
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> Failures:
-        """Where the shape's next member fits beside those placed without pods `gone` (rows)."""
+        """Where the shape's next member fits beside those placed, the pods `gone` (rows) being away."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):

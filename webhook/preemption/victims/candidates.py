@@ -178,7 +178,7 @@ class Candidates(NamedTuple):
         return here
 
     def elsewhere(self) -> Ints:
-        """How many victims of each candidate are elsewhere; there is one."""
+        """How many victims of each of one or more candidates are elsewhere."""
         return self.summed((~self.here()).astype(np.int64))
 
     def priority_of(self, rows: Rows) -> Ints:
@@ -186,12 +186,12 @@ class Candidates(NamedTuple):
         return (self.units or self.snapshot.pods).priority[rows]
 
     def summed(self, values: NDArray[Any]) -> Ints:
-        """The sum of values by victim for each candidate; there is one."""
+        """The sum of values by victim for each of one or more candidates."""
         sums: Ints = np.add.reduceat(values, self.starts)
         return sums
 
     def count_of(self, groups: NDArray[Any]) -> Ints:
-        """How many groups each candidate has, by ids of those of the victims, or 0."""
+        """How many groups each candidate has; `groups` are ids by victim, 0 for none."""
         pairs = np.unique(((self.numbers << 32) | groups)[groups > 0])
         return np.bincount(pairs >> 32, minlength=len(self.nodes)).astype(np.int64)
 

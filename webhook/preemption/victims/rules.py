@@ -131,9 +131,9 @@ class Rules:
         return VictimReason(rule, text, not opt_in)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
-        """Why the policy evicts nobody for the pod, or as `outside`; else empty.
+        """Why the policy evicts nobody for the pod: its class does not speak for it, or as `outside`.
 
-        It goes by the pod's class if that speaks for the pod.
+        Empty if it does. `now` is in seconds since the epoch.
         """
         name = preemptor.spec.priority_class_name
         priority = preemptor.spec.priority
