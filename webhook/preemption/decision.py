@@ -121,8 +121,10 @@ def _that_fit_afterwards(
     snapshot = potential.snapshot
     for _ in range(looks if len(candidates.nodes) else 0):
         ranking = Ranking(candidates, potential.rules, potential.now, potential.costs)
-        first, best = ranking.equally_good[0], ranking.best_of_nodes()
-        of_nodes, top = candidates.only(best), int(np.count_nonzero(best[:first]))
+        first = ranking.equally_good[0]
+        best = ranking.best_of_nodes()
+        of_nodes = candidates.only(best)
+        top = int(np.count_nonzero(best[:first]))
         codes = np.zeros(len(of_nodes.nodes), np.int8) if judge is None else judge(of_nodes)
         if codes[top] == 0:
             victims, node = of_nodes.victims_of(top), of_nodes.nodes[top]

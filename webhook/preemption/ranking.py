@@ -59,7 +59,8 @@ class Ranking:
     """
 
     def __init__(self, candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | None = None) -> None:
-        self.candidates, self.rules, self.now, self.costs = candidates, rules, now, costs
+        self.candidates, self.rules = candidates, rules
+        self.now, self.costs = now, costs
         self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
         left = np.arange(len(self._names))
         columns = [(key, key.values(self)) for key in RANKING] if len(left) else []
@@ -207,7 +208,8 @@ def preferred_because(winner: Score, other: Score) -> str:
 def how_compared(headings: Collection[str]) -> str:
     """How to read columns with these headings: the order, and what is better."""
     keys = {key.name: key for key in RANKING if key.heading in headings}
-    order, raised = "compared from left to right", [keys[name].heading for name in _RAISED_SUM if name in keys]
+    order = "compared from left to right"
+    raised = [keys[name].heading for name in _RAISED_SUM if name in keys]
     if len(raised) > 1:
         order += f", {' and '.join(raised)} as one"
     more = [f"for {key.heading}, {key.most} is better" for key in keys.values() if key.most]

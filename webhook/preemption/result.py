@@ -53,7 +53,9 @@ class Decision:
         ranking: Ranking | None = None,
         rejections: frozenset[int] = frozenset(),
     ) -> None:
-        self.eligible, self.reason, self.rejections = not reason, reason, rejections
+        self.eligible = not reason
+        self.reason = reason
+        self.rejections = rejections
         self._state, self._failures = failures.state, failures
         self._potential, self._ranking = potential, ranking
         self._version = potential.snapshot.version
@@ -156,7 +158,8 @@ class Decision:
         relief = np.zeros(len(rows))
         for meter in state.meters:
             if not isinstance(meter, Counter):
-                relief += meter.pairs_at[:, rows].any(axis=0) if meter.stage == "ports" else 0
+                if meter.stage == "ports":
+                    relief += meter.pairs_at[:, rows].any(axis=0)
             elif meter.again is None:
                 lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
                 given = np.minimum(meter.share(rows, nodes), lacks)
@@ -175,13 +178,14 @@ class Decision:
 
     def made_room(self, candidate: Candidate) -> str:
         """What victims on other nodes go for, as `to make room in zone z1`, or empty."""
-        nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
+        nodes, pods = self._fresh.nodes, self._fresh.pods
         (node,) = nodes.rows_of([candidate.node])
         rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])
         rows = rows[pods.node[rows] != node]
         if not self._potential.rules.across or not len(rows):
             return ""
         on = pods.node[rows].astype(np.intp)
+        reasons: dict[str, None] = {}
         for counter in self._state.counters:
             if counter.reach is None or counter.beside[node] <= counter.limit[node]:
                 continue

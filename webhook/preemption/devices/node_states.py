@@ -182,10 +182,7 @@ class NodeStates:
 
 
 class _Kind(NamedTuple):
-    """A kind of node.
-
-    Each device that a request selects has its bit, what requests say, and attributes' values.
-    """
+    """A kind of node. Each device that a request selects has its bit, what requests say, and attributes' values."""
 
     devices: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
     attributes: int

@@ -87,10 +87,7 @@ class ClaimIndex:
         return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
-        """The pods whose held devices this one may take: itself, and lower priorities.
-
-        Uid and row, 0 if not known.
-        """
+        """The pods whose held devices this one may take: itself, and lower priorities. Uid and row, 0 if not known."""
         yielding = []
         for key, pod in self.planned.items():
             row = self._row_of(self.claims[key], pod)

@@ -236,11 +236,6 @@ class Pods(Columns):
         self.claims.drop(int(self.claim_set[row]))
         self.groups.drop(int(self.group[row]))
 
-    def groups_now(self) -> PodGroups:
-        """The groups, with what is counted of members."""
-        self.grouped.refresh(self.priority, self.beyond)
-        return self.grouped
-
     def beyond(self, members: Collection[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
         """A group's members (rows) that it can spare: all but the `minimum` of lowest index.
 

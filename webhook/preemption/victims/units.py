@@ -106,7 +106,8 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
         known = pods.grouped.objects.get(key)
         return _UNSAID if known is None or known.spec.priority is None else known.spec.priority
 
-    grouped, ids = pods.groups_now(), pods.groups
+    grouped, ids = pods.grouped, pods.groups
+    grouped.refresh(pods.priority, pods.beyond)
     table = snapshot.table(("group fate", grouped.version, default), ids, np.int8, fate)
     fates: NDArray[np.int8] = table[: len(ids)]
     if not fates[1:].any():
