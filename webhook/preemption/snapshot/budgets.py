@@ -226,7 +226,7 @@ class DisruptionBudgets:
         With `evicts` without pods that the Eviction API lets go anyway.
         """
         sets = self._coverage[strict].column().take(self._pods.identity.take(rows))
-        at = np.flatnonzero(sets)
+        at = np.flatnonzero(sets > 0)
         pods = rows.take(at)
         uses = pods > 0
         if strict:

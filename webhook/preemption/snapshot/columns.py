@@ -44,7 +44,7 @@ def ranked(keys: Ints) -> tuple[Ints, Rows, Ints]:
     bits = len(keys).bit_length()
     sorted_ = np.sort((keys << bits) | np.arange(len(keys)))
     order, ordered = sorted_ & ((1 << bits) - 1), sorted_ >> bits
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1) > 0)
     sizes = np.diff(np.append(starts, len(keys)))
     answers = np.empty((3, len(keys)), np.int64)
     answers[0, order] = np.arange(len(keys)) - np.repeat(starts, sizes)

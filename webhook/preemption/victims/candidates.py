@@ -95,7 +95,7 @@ class Candidates(NamedTuple):
         If a node is several candidates `of` tells them apart, by a number for each victim. With `units`
         the victims' groups go with them, whatever node the other members are on.
         """
-        starts = np.flatnonzero(np.diff(nodes if of is None else of, prepend=-1))
+        starts = np.flatnonzero(np.diff(nodes if of is None else of, prepend=-1) != 0)
         none = np.zeros(len(pods), np.intp)
         sizes = np.diff(np.append(starts, len(pods)))
         violating = none > 0 if violating is None else violating

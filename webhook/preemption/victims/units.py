@@ -52,7 +52,7 @@ class Units(NamedTuple):
         sizes[0] = -(1 << 28)
         importance: Ints = (self.priority << 30) + sizes[self.group]
         if self.above is not None:
-            spared = np.flatnonzero(self.above)
+            spared = np.flatnonzero(self.above > 0)
             indices = np.minimum(member_index[spared], _LARGEST)
             importance[spared] = (self.priority[spared] << 30) - (2 << 28) - indices
         return importance
@@ -180,7 +180,7 @@ class PodsOfNodes(NamedTuple):
         """The same with what goes together at the step of the first pod."""
         pods, rows = self, self.rows[:, 0]
         group = units.group.take(rows)
-        step, column = np.divmod(np.flatnonzero(group), len(self.nodes))
+        step, column = np.divmod(np.flatnonzero(group > 0), len(self.nodes))
         layer, first, _ = ranked(group[step, column].astype(np.int64) * len(self.nodes) + column)
         if layer.any():
             layered = np.zeros((len(rows), 1 + layer.max(), len(self.nodes)), np.intp)
