@@ -34,6 +34,11 @@ def test_a_file_holds_one_subject(program):
     assert {name: number for name, number in lines.items() if number > 400} == {}
 
 
+def test_a_function_is_read_in_one_look(program):
+    """No function of the program is longer than 60 lines."""
+    assert max(lines for package in program.values() for lines in package.functions) <= 60
+
+
 def test_names_say_what_they_hold():
     """`one` and `found` name nothing: no variable is called that."""
     nothing = {"one", "found"}

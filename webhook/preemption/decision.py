@@ -56,11 +56,10 @@ def decide(
 ) -> Decision:
     """Decide for one preemptor over all nodes, in the steps of kube-scheduler's `Preempt`.
 
-    By pod row, the `exclusions` stay, whatever the rules say; those `leaving` go anyway, so they are
-    reprieved last. `evicted` is as in `VictimCosts`. The extenders answer first, then
-    `candidate_filter` judges; its codes are in `Decision.rejections`. On nodes `left_out` the pod
-    neither fits nor preempts. Raises ClusterError for a preemptor that cannot be read, ExtenderError
-    for an extender that cannot be ignored.
+    By pod row, the `exclusions` stay; those `leaving` go anyway, so they are reprieved last. `evicted`
+    is as in `VictimCosts`. Extenders answer first, then `candidate_filter` judges: its codes are in
+    `Decision.rejections`. On nodes `left_out` the pod neither fits nor preempts. Raises ClusterError
+    for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
@@ -76,11 +75,10 @@ def decide(
     reason = why_not_eligible(snapshot, state.incoming, rules, failures, now)
     if reason or len(failures.fits):
         return Decision(failures, potential, reason=reason)
-    # 4. The nodes that evictions can help (nodesWherePreemptionMightHelp).
+    # 4. Who would go where evictions can help (nodesWherePreemptionMightHelp, SelectVictimsOnNode).
     nodes = nodes_where_preemption_might_help(failures)
-    # 5. The victims on each of them (SelectVictimsOnNode).
     candidates = find_victims(state, potential, nodes)
-    # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
+    # 5. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
     candidates = call_extenders(extenders, preemptor, candidates)
     rejections = set[int]()
 
@@ -92,11 +90,11 @@ def decide(
         return codes
 
     candidates = candidates.only(judge(candidates) == 0)
-    # 7. The best one (pickOneNodeForPreemption).
+    # 6. The best one (pickOneNodeForPreemption).
     if candidates.group.any() and (incoming.spread or incoming.affinity):
         candidates = _that_fit_afterwards(candidates, preemptor, potential)
     ranking = Ranking(candidates, rules, now, potential.costs)
-    # 8. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
+    # 7. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
     if rules.across and not ranking.equally_good:
         sets = find_victims(state, potential, nodes, across=True)
         looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))

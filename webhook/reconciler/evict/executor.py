@@ -179,8 +179,7 @@ class Executor:
         policy = policy_for(by, self._manager.context.policy_set)
         if policy is None:
             return Effect.UNKNOWN
-        tries = plan.tries.get(meta.uid)
-        whatever = tries is not None and tries.whatever
+        whatever = meta.uid in plan.tries and plan.tries[meta.uid].whatever
         version = "" if whatever else version
         if verb is Verb.TELL:
             seconds = min(policy.victims.notice, plan.record.notice)
