@@ -73,13 +73,16 @@ async def test_many_writes_take_turns(lost: bool):
 
 
 @pytest.mark.parametrize(("fence", "patience"), [(math.inf, 12.0), (13.0, 12.0), (7.0, 7.0), (0.1, 0.1)])
-async def test_eviction_has_more_time_than_webhooks(fence: float, patience: float):
-    """An eviction is given more time than admission webhooks have (10 s by default), but no more than the lease has."""
-    now = asyncio.get_running_loop().time
-    began = now()
-    with pytest.raises(ApiError, match="no answer within"):
-        await leading(FakeServer(hangs=True), lambda: fence).evict(VICTIM, None, "")
-    assert now() - began == pytest.approx(patience, abs=0.05)
+async def test_writes_have_more_time_than_webhooks(fence: float, patience: float):
+    """They are given more time than admission webhooks have (10 s by default), but no more than the lease has."""
+    now, server = asyncio.get_running_loop().time, FakeServer(hangs=True)
+    server.patch = server.create
+    writer = leading(server, lambda: fence)
+    for write in (writer.evict(VICTIM, None, ""), writer.mark(VICTIM, 0.0, "")):
+        began = now()
+        with pytest.raises(ApiError, match="no answer within"):
+            await write
+        assert now() - began == pytest.approx(patience, abs=0.05)
 
 
 @table(

@@ -21,7 +21,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.evictions.store import LONGEST_REQUEST, fenced
+from webhook.reconciler.evictions.store import fenced
 from webhook.reconciler.plans.actions import Effect, is_on_its_way
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ this is 2560 a second. More would only wait: service accounts share about 245 se
 priority level `workload-low`)."""
 _DOUBT_PAUSE = 0.1
 """Seconds between two looks at a lease that is in doubt."""
-_LONGEST_EVICTION = 12.0
+_LONGEST = 12.0
 """Seconds. Admission webhooks have 10, and the API server's own answer is worth more than none."""
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ class Writer:
         self._fence = fence
         self._in_doubt = in_doubt
         self._wrote = wrote
-        self._turns = asyncio.Semaphore(_AT_ONCE), LONGEST_REQUEST
-        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE), _LONGEST_EVICTION
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
     async def wait_while_in_doubt(self) -> bool:
         """Wait until it is known who leads; whether that took time."""
@@ -76,14 +76,13 @@ class Writer:
     async def timely(self, what: str, ask: Callable[[], Awaitable[T]], *, removes: bool = False) -> T:
         """Make a request in its turn, if this process leads then.
 
-        One that removes a pod may take longer, and has turns of its kind.
+        One that removes a pod has turns of its kind.
         """
-        turns, longest = self._evictions if removes else self._turns
-        async with turns:
+        async with self._evictions if removes else self._turns:
             await self.wait_while_in_doubt()
             begun = time.perf_counter()
             try:
-                return await fenced(ask, self._fence, longest)
+                return await fenced(ask, self._fence, _LONGEST)
             finally:
                 self._wrote(what, time.perf_counter() - begun)
 

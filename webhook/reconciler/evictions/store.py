@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 EVICTIONS = "giveway.dev/evictions"
 """The annotation of that Lease."""
-LONGEST_REQUEST = 10.0
+_LONGEST_REQUEST = 10.0
 """Seconds, as long as a renewal of the lease may take."""
 _RETRY = 1.0
 """Seconds before a request that failed is made again."""
@@ -196,7 +196,7 @@ class EvictionStore:
         """
         while self._place is not None:
             try:
-                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, LONGEST_REQUEST)
+                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, _LONGEST_REQUEST)
                 return decode(_text(self._lease))
             except (ApiError, ValueError) as error:
                 self._warn(error)
@@ -224,7 +224,7 @@ class EvictionStore:
         version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())
         try:
             text = await asyncio.to_thread(encode, record_of(self._known, now))
-            await fenced(partial(self._put, *self._place, text), self._fence, LONGEST_REQUEST)
+            await fenced(partial(self._put, *self._place, text), self._fence, _LONGEST_REQUEST)
         except (ApiError, DeposedError) as error:
             self._written = math.inf if _is_final(error) else min(self._written, version - 1)
             self._warn(error)
