@@ -220,10 +220,7 @@ def under_way(*plans: Plan) -> PlanIndex:
 
 def asks(step: Step) -> dict[Verb, list[str]]:
     """The names of the pods about which a step makes requests, by what it asks; none if it makes none."""
-    names: dict[Verb, list[str]] = {}
-    for verb, about in step.requests if isinstance(step, Do) else ():
-        names.setdefault(verb, []).append(about.metadata.name)
-    return names
+    return {step.verb: [about.metadata.name for about in step.pods]} if isinstance(step, Do) else {}
 
 
 def otherwise(state: State) -> list[str]:

@@ -120,6 +120,15 @@ async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members(order:
     assert plans == {"default/gang-0": before.id, "default/gang-1": "alone"}
 
 
+async def test_victims_are_tried_once_members_are_nominated():
+    """Nothing is written between a dry run and the evictions: they would wait for it."""
+    desk = full_nodes(2)
+    plan = desk.reconciler.plans["default/gang-0"]
+    assert asks(desk.reconciler.plan_manager.look(plan)).keys() == {Verb.NOMINATE}
+    are_nominated(plan)
+    assert asks(desk.reconciler.plan_manager.look(plan)).keys() == {Verb.TRY}
+
+
 async def test_members_that_go_by_several_policies():
     """They are decided for again: nobody goes by the rules of a policy that does not manage its preemptor."""
     desk = full_nodes(1)
@@ -129,7 +138,6 @@ async def test_members_that_go_by_several_policies():
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/gang-0"]
     are_nominated(plan)
-    assert asks(desk.reconciler.plan_manager.look(plan)).keys() == {Verb.TRY}
     other = msgspec.structs.replace(policy(), name="other", preemptors=Preemptors(priority_classes=("other",)))
     desk.reconciler.use(Policies(preemption=(policy(), other)))
     action = desk.reconciler.plan_manager.look(plan)

@@ -121,12 +121,12 @@ class Executor:
         is done: the next look says what is.
         """
         ending: Ending | None = None
-        verbs, waited = {verb for verb, _ in do.requests}, False
-        if not verbs & {Verb.NOMINATE, Verb.DISPLACE}:
+        waited = False
+        if do.verb not in {Verb.NOMINATE, Verb.DISPLACE}:
             waited = await self._writer.wait_while_in_doubt()
             if not waited:
                 waited = await self._store.wait_until_written(plan.logged)
-        work = (self._request(plan, verb, pod) for verb, pod in do.requests if not waited)
+        work = (self._request(plan, do.verb, pod) for pod in do.pods if not waited)
         for failure in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(failure, DeposedError):
                 ending = Ending.DEPOSED
@@ -204,8 +204,8 @@ class Executor:
             return Effect.DONE
         if known is not pod:  # that took its time
             step = self._manager.look(plan)
-            asked = step.requests if isinstance(step, Do) else ()
-            if all(row.metadata.uid != meta.uid for other, row in asked if other is verb):
+            asked = step.pods if isinstance(step, Do) and step.verb is verb else ()
+            if all(row.metadata.uid != meta.uid for row in asked):
                 raise ApiError(409, "Conflict", "it is not to be asked by now")
         plan.evicting = plan.evicting or self._state.newest
         plan.asking[meta.uid] = pod

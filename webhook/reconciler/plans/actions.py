@@ -145,9 +145,10 @@ class Tries(Struct):
 
 
 class Do(NamedTuple):
-    """These requests are to be made side by side, each about a pod as it was judged."""
+    """This is to be asked about each of these pods, side by side, as they were judged."""
 
-    requests: tuple[tuple[Verb, Pod], ...]
+    verb: Verb
+    pods: tuple[Pod, ...]
 
 
 class Spare(NamedTuple):

@@ -370,12 +370,12 @@ class Look:
 
     def ask(self, verb: Verb, pods: Iterable[Pod]) -> Do | Wait:
         """Ask this about the pods whose pauses are over."""
-        ready, due = list[tuple[Verb, Pod]](), math.inf
+        ready, due = list[Pod](), math.inf
         for pod in pods:
             meta = pod.metadata
             tries, version = self.plan.tries.get(meta.uid), meta.resource_version
             if not tries or tries.due <= self.now or tries.conflicting not in ("", version):
-                ready.append((verb, pod))
+                ready.append(pod)
             else:
                 due = min(due, tries.due)
-        return Do(tuple(ready)) if ready else Wait(due)
+        return Do(verb, tuple(ready)) if ready else Wait(due)
