@@ -251,6 +251,22 @@ async def test_an_object_that_cannot_be_read_is_skipped(server, follow, caplog, 
     assert "spec.nodeName" in caplog.text
 
 
+async def test_what_nests_deeper_than_a_decoder_goes_stops_nothing(server, follow):
+    """The API server takes ten thousand levels of what nobody reads: the object is like others, and its list, too."""
+    spec = b'"spec":{"unheardOf":["' + rb"\"[" + b'",' + b"[" * 5000 + b"]" * 5000 + b'],"nodeName":"n1"}'
+    body = b'{"metadata":{"namespace":"a","name":"%s","uid":"u","resourceVersion":"%d"},' + spec + b"}"
+    page = b'{"metadata":{"resourceVersion":"7"},"items":[' + body % (b"listed", 7) + b"]}"
+    server.fault(reply(page), contains="limit=500")
+    cache, changes = follow()
+    await until(lambda: server.watches)
+    server.tell(b'{"type":"ADDED","object":' + body % (b"watched", 107) + b"}\n")
+    await until(lambda: len(changes) == 2)
+    assert {pod.spec.node_name for pod in cache.items().values()} == {"n1"}
+    server.tell(b'{"type":"DELETED","object":' + body % (b"watched", 108) + b"}\n")
+    await until(lambda: len(changes) == 3)
+    assert list(cache.items()) == ["a/listed"]
+
+
 async def test_an_object_that_became_unreadable_is_kept_as_it_was(server, follow):
     """A known object that can no longer be read stays in its last readable state, also after a new list."""
     server.put(f"{A}/one", spec={"nodeName": "n1"})

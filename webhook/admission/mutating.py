@@ -307,7 +307,7 @@ def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) ->
 def _decoded(text: str) -> Given | None:
     try:
         return _decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
 
 

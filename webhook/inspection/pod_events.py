@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.client import Client
+from webhook.kube.deep_json import decode_deep
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -19,6 +20,7 @@ _EVENTS = Resource("", "v1", "events", "Event")
 """In the core group, where the role `view` lets tenants read them."""
 _TELLING = (CONTROLLER, "default-scheduler")
 """Who tells of preemption: `reportingComponent`, or `source.component` of old Events."""
+_POD = msgspec.json.Decoder(Pod)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ async def decisions_against(client: Client, namespace: str, name: str) -> list[t
     for path in (POD.path(), POD.path(namespace)):
         try:
             async for page in client.pages(path):
-                pods = [msgspec.json.decode(raw, type=Pod) for raw in page.items or ()]
+                pods = [decode_deep(_POD.decode, raw) for raw in page.items or ()]
                 told = [(key_of(pod), record) for pod in pods if (record := decision_of(pod)) is not None]
                 decisions += [row for row in told if key in {victim.pod for victim in row[1].victims}]
             break

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.component_base.own_names import APPLIED, CONFIGURATION, IN_FORCE
 from webhook.kube.client import Client
+from webhook.kube.deep_json import decode_deep
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import LabelSelector
@@ -97,7 +98,7 @@ async def items_of(
     async for page in client.pages_of(resource, limit=_PAGE):
         for raw in page.items or ():
             try:
-                yield decoder.decode(raw)
+                yield decode_deep(decoder.decode, raw)
             except msgspec.DecodeError:
                 yield raw
         done += len(page.items or ())

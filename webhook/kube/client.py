@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import msgspec
 
+from webhook.kube.deep_json import decode_deep
 from webhook.kube.endpoint import Credentials, Endpoint, discover
 from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.resources import Resource
@@ -208,7 +209,7 @@ class Client:
                 if not line:
                     yield "", b""
                     continue
-                event = _WATCH_EVENT.decode(line)
+                event = decode_deep(_WATCH_EVENT.decode, line)
                 yield event.type, bytes(event.object)
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error
@@ -231,7 +232,7 @@ class Client:
 
 def _decode(as_: type[T], answer: bytes | msgspec.Raw, method: str, path: str) -> T:
     try:
-        return msgspec.json.decode(answer, type=as_)
+        return decode_deep(msgspec.json.Decoder(as_).decode, answer)
     except msgspec.DecodeError as error:
         text = f"{method} {path}: the answer is not what was asked for: {error}"
         raise ApiError(200, UNDECODABLE, text) from error

@@ -30,6 +30,7 @@ import msgspec
 
 from webhook.kube.backoff import Backoff
 from webhook.kube.client import LONGEST_WAIT, Client
+from webhook.kube.deep_json import decode_deep
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 from webhook.kube.object_cache import ObjectCache, T
 from webhook.kube.objects.meta import KubeObject, key_of
@@ -252,7 +253,7 @@ class Informer(ObjectCache[T]):
 
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
         try:
-            return self._decoder.decode(raw)
+            return decode_deep(self._decoder.decode, raw)
         except msgspec.DecodeError as error:
             log.error("cache %s: skipped %s, which cannot be decoded: %s", self._path, _named(raw)[0] or "?", error)  # noqa: TRY400
             return None
@@ -269,7 +270,7 @@ async def _take_turns(begun: float) -> float:
 def _named(raw: msgspec.Raw | bytes) -> tuple[str, str]:
     """Key and resourceVersion of an object, empty if even they cannot be read."""
     try:
-        named = _NAMED.decode(raw)
+        named = decode_deep(_NAMED.decode, raw)
     except msgspec.DecodeError:
         return "", ""
     return key_of(named), named.metadata.resource_version

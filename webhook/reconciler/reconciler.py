@@ -239,8 +239,9 @@ class Reconciler:
         # 4. Take off pods what no plan stands behind.
         while manager.noticed and clock.stopwatch() <= end:
             key, _ = manager.noticed.popitem()
-            if not manager.dry_run:
-                self.executor.take_off(key)
+            with _safely("what is written on %s could not be looked at", key):
+                if not manager.dry_run:
+                    self.executor.take_off(key)
         # 5. Preempt for those whose turn it is, for a moment.
         while (entry := self.queue.pop(clock.monotonic())) is not None:
             try:

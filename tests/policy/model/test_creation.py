@@ -43,7 +43,7 @@ def test_every_key_by_which_pods_name_groups_is_recorded():
     assert set(GROUP_LABELS) - labels <= {"leaderworkerset.sigs.k8s.io/group-index", "batch.kubernetes.io/job-name"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"labels":1}', '{"labels":{"a":null}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"labels":1}', '{"labels":{"a":null}}', '{"x":' + "[" * 5000])
 def test_a_record_that_cannot_be_read_tells_nothing(text):
     """The pod counts as one without a record."""
     meta = ObjectMeta(labels={"tier": "now"}, annotations={CREATION: text, GROUP_ANNOTATIONS[0]: "g"})

@@ -78,6 +78,7 @@ UNREADABLE = {
     "another-version": f'{{{PLAIN},"version":2}}',
     "device": f'{{{PLAIN},"devices":[["d","p","../x"]]}}',
     "begun": f'{{{PLAIN},"begun":"soon"}}',
+    "too-deep": f'{{{PLAIN},"x":{"[" * 70_000}{"]" * 70_000}}}',
     "too-long": f'{{{PLAIN},"x":"{"x" * 170_000}"}}',
     "surrogate": "\ud800",
     "attempt-negative": f'{{{PLAIN},"attempt":-1000000}}',
@@ -197,8 +198,8 @@ def test_a_decision_that_giveway_would_not_write_is_ignored(changes, believed: b
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "null", '{"plan":"p1","by":"tomorrow","uid":"u","priority":1}', encode(TOLD)[:-1], "x" * 5000],
-    ids=["empty", "nothing", "null", "no instant", "cut", "no JSON"],
+    ["", "{}", "null", '{"plan":"p1","by":"tomorrow","uid":"u","priority":1}', encode(TOLD)[:-1], "[" * 5000],
+    ids=["empty", "nothing", "null", "no instant", "cut", "too deep"],
 )
 def test_unreadable_notices(text: str):
     """They are none, and so is an unreadable decision."""

@@ -118,5 +118,5 @@ def _recorded(annotations: Mapping[str, str] | None) -> _Creation | None:
 def _decoded(text: str) -> _Creation | None:
     try:
         return _decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None

@@ -272,7 +272,7 @@ def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> li
     written = list[tuple[float, str]]()
     for key, preemptor in pods.items():
         if text := (preemptor.metadata.annotations or {}).get(DECISION):
-            with suppress(msgspec.DecodeError):
+            with suppress(msgspec.DecodeError, RecursionError):
                 at = msgspec.json.decode(text, type=_Dated).at
                 written.append((epoch_or(at, math.inf), key))
     for instant, key in sorted(written, reverse=True):

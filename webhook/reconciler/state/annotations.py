@@ -316,5 +316,5 @@ def _read(pod: Pod, key: str, decoder: msgspec.json.Decoder[R]) -> R | None:
         raise UnreadableError(f"annotation {key} of {len(text)} characters, more than {_LONGEST}")
     try:
         return decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnreadableError(f"annotation {key} does not decode: {error}") from error
