@@ -56,8 +56,8 @@ class Judge:
     def evicted(self, pod: Json) -> None:
         """It begins to leave for that."""
 
-    def another_leads(self, back: float) -> None:
-        """Another process leads; the clock of the last one was so many seconds `back`."""
+    def another_leads(self, back: float, ended: float) -> None:
+        """Another process leads; the last one led until it `ended`, by a clock so many seconds `back`."""
 
     def faults(self, settled: float) -> list[str]:
         """What was wrong in the end; what began before `settled`, in seconds, has to be over."""
@@ -113,7 +113,7 @@ class Record(Judge):
         elif line["message"] == "plan ended" and line["ending"] != "deposed":
             self.ended.add(line["plan"])
 
-    def another_leads(self, back: float) -> None:
+    def another_leads(self, back: float, ended: float) -> None:
         self.ended.clear()
 
     def evicted(self, pod: Json) -> None:

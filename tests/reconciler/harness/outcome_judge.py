@@ -78,8 +78,8 @@ class OutcomeJudge(Judge):
         self._outside: list[_Outside] = []
         self._bound: dict[str, float] = {}
         """Pod, by uid, to when it was bound."""
-        self._left: dict[str, list[tuple[float, int]]] = {}
-        """Node to when somebody else deleted a pod there, and how many CPUs that had."""
+        self._left: dict[str, list[tuple[float, Json]]] = {}
+        """Node to when somebody else deleted a pod there, and which."""
 
     def faults(self, settled: float) -> list[str]:
         """Plans that evicted in vain, and those from before `settled` that still stand, and not for a hidden reason.
@@ -100,7 +100,7 @@ class OutcomeJudge(Judge):
 
     def left(self, pod: Json) -> None:
         """Somebody else deletes this pod, which has a node."""
-        self._left.setdefault(pod["spec"]["nodeName"], []).append((now(), cpu_of(pod)))
+        self._left.setdefault(pod["spec"]["nodeName"], []).append((now(), pod))
 
     def shun(self, pod: Json) -> None:
         """The scheduler does not bind this pod where it fits, for a reason that no object shows: it takes others."""
@@ -119,10 +119,10 @@ class OutcomeJudge(Judge):
                 decided, above = self.cluster.record.decided.get(plan["id"], 0.0), pod["spec"]["priority"] + 1
                 self._outside.append(_Outside(decided, what, plan["node"], above))
 
-    def another_leads(self, back: float) -> None:
+    def another_leads(self, back: float, ended: float) -> None:
         """It knows of owners what the last one had time to write on the Lease; by its own clock that may be older."""
         for owner, times in self._returned.items():
-            self._returned[owner] = [at - max(back, 0.0) for at in times if at < now() - _WRITTEN]
+            self._returned[owner] = [at - max(back, 0.0) for at in times if at < ended - _WRITTEN]
 
     def told(self, line: Json) -> None:
         """Of what the watch had not shown when a plan was made nobody could know, however long ago it was."""
@@ -211,8 +211,7 @@ class OutcomeJudge(Judge):
         """A pod was bound or nominated that would not have fit beside the pods that somebody else deleted."""
         left, bound = self._left.get(node, ()), bool(pod["spec"].get("nodeName"))
         there = [other for other in self._others(pod, node) if bound or "deletionTimestamp" not in other["metadata"]]
-        room = self.cluster.cpus(node)
-        if left and room and sum(map(cpu_of, [pod, *there])) + sum(cpu for _, cpu in left) > room:
+        if left and node not in self.cluster.scheduler.fits(pod, [*there, *(gone for _, gone in left)]):
             what = f"{pod['metadata']['name']} came to room that pods left by themselves"
             self._outside += [_Outside(at, what, node, pod["spec"]["priority"]) for at, _ in left]
 
@@ -249,7 +248,7 @@ class OutcomeJudge(Judge):
             and row.above > priority
             and (row.devices_from is None or (plan.get("devices") and row.devices_from <= priority))
         ]
-        taken = any(row.unseen and row.scope == plan["node"] and row.at > since for row in self._outside)
+        taken = any(row.unseen and row.scope in evicting.concerned and row.at > since for row in self._outside)
         for row in reasons:
             # One that came before the plan, or to no node of it, did not come back; one that came when it was over is
             # not known; and if others were bound there nobody can tell by whom the room was taken.

@@ -75,7 +75,7 @@ class SimulatedScheduler:
             return
         possible = [
             node
-            for node in self._fits(pod, cluster.pods)
+            for node in self.fits(pod, [*cluster.pods.values()])
             if cluster.devices is None or cluster.devices.allocation(pod, node) is not None
             if any(node in nodes for nodes in domains)
         ]
@@ -93,9 +93,9 @@ class SimulatedScheduler:
             self._failures[pod["metadata"]["uid"]] = times, now() + min(longest, first * 2 ** (times - 1))
         self._say_why(pod, len(possible))
 
-    def _fits(self, pod: Json, pods: dict[str, Json]) -> list[str]:
-        """The nodes where the pod fits beside the others, by the oracle."""
-        others = [bare(other) for other in pods.values() if other is not pod]
+    def fits(self, pod: Json, pods: list[Json]) -> list[str]:
+        """The nodes where the pod fits beside the others, by the oracle, also if it has one."""
+        others = [bare(other) for other in pods if other is not pod]
         truth = {"name": "truth", "nodes": self.cluster.nodes, "pods": others, "preemptor": bare(pod)}
         return list(oracle.decide(truth)["fits"])
 
@@ -104,7 +104,7 @@ class SimulatedScheduler:
         for nodes in domains:
             pods, placed = dict(self.cluster.pods), list[Json]()
             for member in waiting:
-                if fits := [node for node in self._fits(member, pods) if node in nodes - self.shuns]:
+                if fits := [node for node in self.fits(member, [*pods.values()]) if node in nodes - self.shuns]:
                     placed.append(_bound(member, fits))
                     pods[member["metadata"]["name"]] = placed[-1]
             if len(placed) >= missing:
