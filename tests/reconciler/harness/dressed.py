@@ -59,7 +59,7 @@ def _free(made: Cluster, pod: Json, port: Json) -> bool:
 
 
 def _far(made: Cluster) -> None:
-    """A pod on a node of its own that is apart from all others, and stays.
+    """A pod on a node of its own that is apart from all others; both stay.
 
     kube-scheduler heeds the anti-affinity of a nominated pod only if a pod on a node has a like one.
     """

@@ -191,7 +191,7 @@ def _oddities(made: Cluster, rare: random.Random) -> None:
     """Let nodes go, pods come back under their names, and preemptors be made again, in the first thirty seconds."""
     odd = random.Random(f"odd {rare.random()}")
     at = lambda: odd.choice((0.3, odd.uniform(0, 3), odd.uniform(0, 30)))  # noqa: E731
-    names = [host["metadata"]["name"] for host in made.nodes]
+    names = [name for host in made.nodes if (name := host["metadata"]["name"]) != "far"]
     if odd.random() < 0.4 and len(names) > 1:
         later(at(), made.drop_node if odd.random() < 0.5 else made.cordon, odd.choice(names))
     for owner in ("x", "y"):
