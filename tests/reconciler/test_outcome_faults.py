@@ -53,6 +53,7 @@ in_front = partial(preemptor, managed=False)
 AGENTS_RETURN = having(replacing={"agents": "here"})
 """A controller puts the next pod on the node of the one that is gone, by itself."""
 SLOW_WRITES = having(slow_writes=True)
+UNSEEN = at(2.3, does("hold_watch", 30.0))
 IN_GANG = {GANG: "g"}
 
 
@@ -123,10 +124,10 @@ def beside_a_slow_victim(*parts: Any, takes: float = 30.0) -> Fault:
     return fault(evicted=2)("8", *pods, *comes, *parts, plan_timeout=20.0)
 
 
-def opted_out_a_moment_ago(**fields: Any) -> Fault:
+def opted_out_a_moment_ago(*parts: Happens, **fields: Any) -> Fault:
     """Somebody says that a victim may not go, just before a watch could show that to whoever asks for it."""
     opts_out = at(2.15, annotated("a", {CAN_BE_PREEMPTED: ""}))
-    return fault(bound=False)("4", slow, victim("a", "n1"), at(2.0, preemptor()), opts_out, **fields)
+    return fault(bound=False)("4", slow, victim("a", "n1"), at(2.0, preemptor()), opts_out, *parts, **fields)
 
 
 ANTI_AFFINITY, SPREAD = apart_from(ZONE, app="apart"), spread(ZONE, app="apart")
@@ -346,7 +347,8 @@ FAULTS = {
         plan_timeout=60.0,
     ),
     "a victim was opted out a moment ago": opted_out_a_moment_ago(),
-    "the same, by requests that ask no budget": opted_out_a_moment_ago(eviction=EvictionMode.DELETE),
+    "the same, and no watch shows it for long": opted_out_a_moment_ago(UNSEEN),
+    "the same, by requests that ask no budget": opted_out_a_moment_ago(UNSEEN, eviction=EvictionMode.DELETE),
     "while the mark on a victim is written a higher pod comes that needs the whole node": fault(evicted=2, bound=False)(
         *("6", slow, SLOW_WRITES, victim("a", "n1", "3"), victim("b", "n1", "3", priority=20)),
         *(at(2.0, preemptor(cpu="3")), at(2.8, preemptor("higher", "6", priority=200))),

@@ -39,7 +39,6 @@ from webhook.reconciler.state.annotations import (
     digest_of,
     encode,
     has_notice,
-    not_own,
     notice_of,
     notice_patch,
 )
@@ -189,27 +188,28 @@ class Executor:
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
         if verb is Verb.TRY:
             return await self._writer.evict(pod, grace, "", delete=delete, dry_run=True)
-        # One that is deleted is marked before. One under a budget is read before: the API
-        # spends a disruption, then compares versions (docs/kubernetes-behaviour.md K17).
+        # One whose version will not be compared is read before. So is one under a budget: the
+        # API spends a disruption, then compares versions (docs/kubernetes-behaviour.md K17).
         known = pod
-        if delete:
-            known = await self._writer.mark(pod, self._clock.wall(), version)
+        if whatever or (not delete and self._state.pending.covering(pod)):
+            version, known = "", self._judged(plan, await self._writer.read(meta))
+        if delete and not known.metadata.deletion_timestamp:
+            known = self._judged(plan, await self._writer.mark(pod, self._clock.wall(), version))
             version = version and known.metadata.resource_version
-        elif self._state.pending.covering(pod):
-            known, version = await self._writer.read(meta), ""
-            changed = (known.metadata.labels, not_own(known)) != (meta.labels, not_own(pod))
-            if changed and not whatever:
-                raise ApiError(409, "Conflict", "it has changed since it was judged")
         if known.metadata.deletion_timestamp:
             return Effect.DONE
-        if known is not pod:  # that took its time
-            step = self._manager.look(plan)
-            asked = step.pods if isinstance(step, Do) and step.verb is verb else ()
-            if all(row.metadata.uid != meta.uid for row in asked):
-                raise ApiError(409, "Conflict", "it is not to be asked by now")
         plan.evicting = plan.evicting or self._state.newest
         plan.asking[meta.uid] = pod
-        return await self._writer.evict(known, grace, version, delete=delete)
+        return await self._writer.evict(pod, grace, version, delete=delete)
+
+    def _judged(self, plan: Plan, victim: Pod) -> Pod:
+        """A victim as an answer shows it, which took its time. Raises ApiError if it is not to be asked by now."""
+        self._state.pods.written(victim)
+        step, meta = self._manager.look(plan), victim.metadata
+        asked = step.pods if isinstance(step, Do) and step.verb is Verb.ASK else ()
+        if not meta.deletion_timestamp and all(row.metadata.uid != meta.uid for row in asked):
+            raise ApiError(409, "Conflict", "it is not to be asked by now")
+        return victim
 
     async def _tell(self, plan: Plan, pod: Pod, seconds: float, version: str) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
