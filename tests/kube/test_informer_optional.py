@@ -18,8 +18,9 @@ MISSING = answer(404, "NotFound")
 
 
 @pytest.fixture
-async def things(server):
+async def things(server, monkeypatch):
     """Start the cache of an optional resource with two versions."""
+    monkeypatch.setattr(caches, "_MOMENT", 0.2)
     client = Client.for_server(server.url, timeout=2)
     cache = Informer(client, [NEW, OLD], PriorityClass, optional=True)
     task = asyncio.create_task(cache.run())
@@ -68,3 +69,18 @@ async def test_it_may_go(server, things):
     server.cut_watches()
     await until(lambda: not things.served)
     assert changes == [("added", "a"), ("deleted", "a")]
+
+
+@pytest.mark.parametrize("refusal", [pytest.param(MISSING, id="404"), pytest.param(FORBIDDEN, id="403")])
+async def test_it_may_be_away_for_a_moment(server, things, refusal):
+    """A server that starts may refuse what it has: nobody hears that the objects were gone."""
+    changes = []
+    things.handlers.append(lambda change: changes.append((change.kind, change.key)))
+    server.put(f"{NEW}/a", value=1)
+    await until(lambda: server.watches)
+    server.fault(refusal, contains="/example.dev/", times=2)
+    server.cut_watches()
+    await until(lambda: len(server.asked("GET", f"{NEW}?limit=500")) == 2)
+    server.put(f"{NEW}/b", value=2)
+    await until(lambda: set(things.items()) == {"a", "b"})
+    assert changes == [("added", "a"), ("added", "b")]

@@ -42,6 +42,8 @@ _NOT_SERVED = frozenset({403, 404})
 """Answers for a resource that the server does not have, or that this process may not read."""
 _LOOK_AGAIN = 60.0
 """Seconds until an optional resource that is not served is looked for again."""
+_MOMENT = 10.0
+"""Seconds for which a server that starts may refuse what it has: until then the objects stay."""
 _PAGE = 500
 """Objects a page of a list."""
 _WATCH_SECONDS = (300, 600)
@@ -85,6 +87,8 @@ class Informer(ObjectCache[T]):
         self._optional = optional
         self.served = True
         """Whether the server has the resource, as far as is known; one that is not optional always counts as served."""
+        self._refused = False
+        """Whether it was not served when it was looked for last."""
         self._kept = transform or (lambda obj: obj)
         self.whole = asyncio.Event()
         self.whole.set()
@@ -128,13 +132,16 @@ class Informer(ObjectCache[T]):
                 await asyncio.sleep(max(self._backoff.next(), self._to_list()))
 
     def _not_served(self, error: ApiError) -> float:
-        """Go to the next API version; after the last, count as empty. Seconds until the next try."""
+        """Go to the next API version; after the last, the second time, count as empty. Seconds until the next try."""
         self._heard_at = time.monotonic()
         self._step = self._list
         place = (self._paths.index(self._path) + 1) % len(self._paths)
         self._path = self._paths[place]
         if place:
             return 0.0
+        if self._items and not self._refused:
+            self._refused = True
+            return _MOMENT
         if self.served:
             level = logging.WARNING if error.status != 404 else logging.INFO
             log.log(level, "cache %s: counts as empty, the API server answers %s", self._path, error)
@@ -184,7 +191,7 @@ class Informer(ObjectCache[T]):
             begun = await _take_turns(begun)
         self.whole.set()
         self.version = version
-        self.served = True
+        self.served, self._refused = True, False
         self._backoff.reset()
         self.synced.set()
         self._step = self._watch
