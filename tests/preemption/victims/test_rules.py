@@ -78,6 +78,8 @@ BARE = victim()
 del BARE["spec"]["priority"]
 PREEMPTIBLE = {"priorityClasses": [priority_class("low", 0, **TRUE)]}
 SPACE = {"namespaces": [{"metadata": {"name": "default", "labels": {"env": "test"}}}]}
+OTHER = {"namespaces": [{"metadata": {"name": "other"}}]}
+NOT_TEST = LabelSelector(match_expressions=[Requirement(key="env", operator="NotIn", values=["test"])])
 JUDGED = {
     "the first key that is there decides": (rules(mode=IN, annotations=KEYS), victim(says=BOTH), {}, ""),
     "a class of value 0 speaks for a pod without priority": (rules(mode=IN), BARE, PREEMPTIBLE, ""),
@@ -95,6 +97,7 @@ JUDGED = {
     "another namespace": (among(namespaces=("team-*",)), victim(), {}, "pairs"),
     "namespace labels": (among(namespace_selector=labels(env="test")), victim(), SPACE, ""),
     "other namespace labels": (among(namespace_selector=labels(env="prod")), victim(), SPACE, "pairs"),
+    "labels of a namespace that no watch has shown": (among(namespace_selector=NOT_TEST), victim(), OTHER, "pairs"),
     "labels": (among(labels=labels(app="victim")), victim(), {}, ""),
     "all must hold": (among(priority_classes=("low",), labels=labels(app="x")), victim(), {}, "pairs"),
     "no pairs": (rules(pairs=()), victim(), {}, "pairs"),

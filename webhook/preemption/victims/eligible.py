@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -367,16 +367,22 @@ def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int 
 
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> Mask:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
-    namespace = incoming.namespace
     class_name = incoming.pod.spec.priority_class_name
     labels = at_creation(incoming.pod.metadata).labels or {}
-    of_namespace = snapshot.namespace_labels(namespace)
+    identity = Identity(incoming.namespace, incoming.labels, labels)
     inside = np.zeros(snapshot.pods.rows, np.bool_)
     for own, victims in pairs:
         speaks = own.class_matches(class_name, incoming.priority, snapshot.classes)
-        if speaks and own.pod_matches(namespace, labels, of_namespace):
+        if speaks and _names(own, snapshot, identity):
             inside |= matched_pods(snapshot, victims)
     return inside
+
+
+def _names(matcher: PodsMatcher, snapshot: Snapshot, identity: Identity) -> bool:
+    """Whether a side of a pair names such pods; a watch may show them before their namespace."""
+    name, known = identity.namespace, snapshot.namespaces
+    labels = snapshot.namespace_labels(name) if name in known or not known else None
+    return matcher.pod_matches(name, identity.labels_at_creation, labels)
 
 
 def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> Mask:
@@ -386,11 +392,7 @@ def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> Mask:
     def of_class(profile: Profile) -> bool:
         return matcher.class_matches(profile.priority_class_name, profile.priority, snapshot.classes)
 
-    def of_pod(identity: Identity) -> bool:
-        of_namespace = snapshot.namespace_labels(identity.namespace)
-        return matcher.pod_matches(identity.namespace, identity.labels_at_creation, of_namespace)
-
     by_profile = Table(pods.profiles, np.bool_, of_class).column()
-    by_identity = Table(pods.identities, np.bool_, of_pod).column()
+    by_identity = Table(pods.identities, np.bool_, partial(_names, matcher, snapshot)).column()
     matched: Mask = by_profile[pods.profile[: pods.rows]] & by_identity[pods.identity[: pods.rows]]
     return matched
