@@ -31,7 +31,6 @@ RECORD = PlanRecord(
     id="a1", node="n1", victims=(PlanVictim("ns", "v", "u"),), deadline="2026-01-01T00:00:00Z", policy="p"
 )
 
-
 SAID: dict[str, Any] = {"plan": "a1", "at": "2026-01-01T00:00:00Z", "node": "n1", "policy": "p", "attempt": 3}
 DECIDED = DecisionRecord(**SAID, victims=(DecidedVictim(pod="a/b", priority=5),))
 TOLD = NoticeRecord(plan="p1", by="2027-01-15T08:00:00Z", uid="u", priority=100, preemptor="shop/web")
