@@ -17,6 +17,9 @@ from webhook.kube.pods import POD_DELETION_COST, deletion_cost, workload_of
             id="replica set of a deployment",
         ),
         pytest.param({"owner": ("ReplicaSet", "web-5d4")}, "ReplicaSet/default/web-5d4", id="bare replica set"),
+        pytest.param({"owner": ("My_Kind", "a b/é")}, "My_Kind/default/a b/é", id="what no cluster has"),
+        pytest.param({"owner": ("Job/a", "x")}, "", id="a kind that reads as two names"),
+        pytest.param({"owner": ("Job", "x\x1b")}, "", id="what no record takes"),
     ],
 )
 def test_owner(made, owner: str):

@@ -22,7 +22,7 @@ SCALED = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
 SYNC_FAILED = "SyncFailed"
 """The reason of a budget's condition if the disruption controller cannot count its pods."""
 _LONGEST_KIND, _LONGEST_NAME = 63, 253
-"""Characters that the kind and the name of an object have at most; the API server takes any owner reference."""
+"""Characters that the kind and the name of an object have at most; the API server takes any text as an owner's."""
 
 
 def is_terminal(pod: Pod) -> bool:
@@ -50,6 +50,8 @@ def workload_of(pod: Pod) -> str:
 def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
     """`workload_of` a pod with these labels and a controller of that kind and name; empty for none."""
     if not kind or len(kind) > _LONGEST_KIND or len(name) > _LONGEST_NAME:
+        return ""
+    if "/" in kind or not (kind + name).isprintable():
         return ""
     revision = labels.get(TEMPLATE_HASH)
     if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
