@@ -35,7 +35,7 @@ _REMEMBERED = 4096
 _WAITING = 1000
 """Events that wait to be sent, at most."""
 _PER_SECOND = 25.0
-_BURST = 100
+_BURST = 10
 _TRIES = 5
 _SAID = ("type", "reason", "action", "regarding", "related")
 """The fields that make two occurrences the same thing."""

@@ -32,6 +32,8 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_U
 
 So a peer that is gone without a goodbye is found within about a minute, if the platform has these options.
 """
+_KEPT = 75.0
+"""Seconds for which a connection is kept that nobody uses; the API server closes it after 90."""
 
 
 class Transport:
@@ -52,6 +54,7 @@ class Transport:
             connector=aiohttp.TCPConnector(
                 ssl=self.endpoint.tls or True,
                 limit=0,
+                keepalive_timeout=_KEPT,
                 socket_factory=_socket,
             ),
             headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
