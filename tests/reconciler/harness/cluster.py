@@ -60,6 +60,7 @@ class Process:
     async def end(self, *, is_killed: bool) -> None:
         """End it. If it is killed nothing that it sends from now on arrives; else it may say what there is to say."""
         assert not self.work.done(), self.work.exception()
+        self.ended = now()
         if is_killed:
             self.client.cluster = None
         self.work.cancel()
@@ -187,12 +188,11 @@ class Cluster:
 
     async def _lead(self) -> None:
         """Let one reconciler lead after the other; each forgets all it knew."""
-        ended = 0.0
         for begin, end, ahead in self.terms or [(0.0, math.inf, 0.0)]:
             await asyncio.sleep(max(0.0, begin - now()))
             while now() < end:
                 if self.process:
-                    self._tell_judges("another_leads", ahead - self.process.ahead, ended)
+                    self._tell_judges("another_leads", ahead - self.process.ahead, self.process.ended)
                 self.process = process = Process(self, ahead)
                 try:
                     async with asyncio.timeout_at(None if math.isinf(end) else end):
@@ -200,7 +200,6 @@ class Cluster:
                 except TimeoutError:
                     pass
                 finally:
-                    ended = now()
                     await process.end(is_killed=self.kills)
                     self._killed.clear()
                     self.api.free_the_lease()

@@ -216,14 +216,15 @@ class OutcomeJudge(Judge):
             self._outside += [_Outside(at, what, node, pod["spec"]["priority"]) for at, _ in left]
 
     def _came_after_lower_ones(self, pod: Json, node: str) -> None:
-        """A pod was bound that the scheduler had put off, while lower ones filled the room beside a preemptor's."""
+        """A pod was bound that the scheduler had put off, while lower ones filled the room beside preemptors."""
         there = self._others(pod, node)
         free = self.cluster.cpus(node) - sum(map(cpu_of, [pod, *there]))
-        waiting = {other["metadata"]["uid"] for other in self.cluster.pods.values()}
+        waiting = [other for other in self.cluster.pods.values() if other["status"].get("nominatedNodeName") == node]
         for (_, uid), evicting in self._plans.items():
             came = [other for other in there if self._bound.get(other["metadata"]["uid"], -1.0) > evicting.since]
             lower = sum(cpu_of(other) for other in came if other["spec"]["priority"] < pod["spec"]["priority"])
-            if evicting.plan["node"] == node and uid in waiting and free < cpu_of(evicting.pod) <= free + lower:
+            wanted = sum(cpu_of(other) for other in waiting if other["metadata"]["uid"] in evicting.concerned)
+            if free < wanted <= free + lower:
                 self.outside(f"{pod['metadata']['name']}, which was put off, came after lower ones", uid)
 
     def _others(self, pod: Json, node: str) -> list[Json]:
