@@ -268,7 +268,7 @@ async def test_what_nests_deeper_than_a_decoder_goes_stops_nothing(server, follo
 
 
 async def test_an_object_that_became_unreadable_is_kept_as_it_was(server, follow):
-    """A known object that can no longer be read stays in its last readable state, also after a new list."""
+    """A known object that can no longer be read stays as it was, also after a new list, until it goes."""
     server.put(f"{A}/one", spec={"nodeName": "n1"})
     cache, changes = follow()
     await until(lambda: server.watches)
@@ -279,6 +279,9 @@ async def test_an_object_that_became_unreadable_is_kept_as_it_was(server, follow
     await until(lambda: server.watches)
     assert cache.get("a/one").spec.node_name == "n1"
     assert changes == [("added", "a/one")]
+    server.remove(f"{A}/one")
+    await until(lambda: len(changes) == 2)
+    assert changes[1] == ("deleted", "a/one")
 
 
 async def test_a_handler_that_fails_stops_nobody(server, follow, caplog):

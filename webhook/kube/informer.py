@@ -245,6 +245,8 @@ class Informer(ObjectCache[T]):
                     self._remove(key, self._kept(obj))
             elif (known is None or version != before) and not _older(version, before):
                 self.take(key, self._kept(obj))
+        elif kind == "DELETED" and not _older(version, self.version):
+            self.take(key, None)
         if version and not _older(version, self.version):
             self.version = version
 
