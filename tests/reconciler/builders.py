@@ -191,7 +191,7 @@ def plan_for(
     **more: Any,
 ) -> Plan:
     """A plan of five minutes for one preemptor of priority 100."""
-    devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
+    devices = [DeviceId(*device) for device in record.devices]
     member = Member(key, uid, 100, record.node, devices, nominated=nominated)
     return Plan(record, {key: member}, started, **{"deadline": 300.0, **more})
 

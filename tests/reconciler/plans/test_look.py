@@ -20,7 +20,7 @@ from webhook.reconciler.plans.actions import End, Ending, Spare, Tries, Verb, Wa
 from webhook.reconciler.plans.look import Look, PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, encode
+from webhook.reconciler.state.annotations import NoticeRecord, PlanRecord, PlanVictim, encode
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -194,7 +194,7 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
     victims = tuple(
         PlanVictim("default", name, f"uid-{name}", group) for name, group in zip(NAMES, groups, strict=True)
     )
-    held = (PlanDevice("d", "p", "x"),) if devices else ()
+    held = (("d", "p", "x"),) if devices else ()
     plan = plan_for(PlanRecord(id="p1", node="n1", victims=victims, devices=held), nominated=True)
     for name, end in zip(NAMES, until, strict=True):
         answer = {READY: "true"} if name in ready else {}

@@ -13,7 +13,6 @@ from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,
     NoticeRecord,
-    PlanDevice,
     PlanMember,
     PlanRecord,
     PlanVictim,
@@ -59,7 +58,7 @@ def test_what_is_left_out():
 @pytest.mark.parametrize("count", [1, 8, 500])
 def test_devices_in_a_record(count: int):
     """They are read as written; too many to have room are left out, and found again by a decision."""
-    devices = tuple(PlanDevice("gpu.example.com", "rack-1/node-1." + "x" * 60, f"gpu-{n}") for n in range(count))
+    devices = tuple(("gpu.example.com", "rack-1/node-1." + "x" * 60, f"gpu-{n}") for n in range(count))
     text = encode(msgspec.structs.replace(RECORD, devices=devices))
     assert len(text) <= 32 * 1024
     assert plan_of(annotated(PLAN, text)).devices == (devices if count < 500 else ())

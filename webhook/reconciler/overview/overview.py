@@ -16,22 +16,7 @@ from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.page.model import (
-    Certificate,
-    DecisionShown,
-    DeviceShown,
-    Evictions,
-    GangShown,
-    Leadership,
-    MemberShown,
-    OwnerEvictions,
-    Page,
-    PlanShown,
-    PoliciesShown,
-    PolicyShown,
-    VictimShown,
-    WaitingPod,
-)
+from webhook.page import model
 from webhook.policy.model.values import DECISION
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.ranking import how_compared
@@ -71,10 +56,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     """What the reconciler does not know: why policy files are not used, and certificates."""
 
     policies_problem: str = ""
-    certificates: tuple[Certificate, ...] = ()
+    certificates: tuple[model.Certificate, ...] = ()
 
 
-def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> Page:
+def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> model.Page:
     """All that the page shows; its `port` is for the command that reaches the leader."""
     state, reconciler = service.state, service.reconciler
     wall, leader = service.clock.wall(), service.led_elsewhere()
@@ -96,8 +81,8 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     if not reconciler.leading:
         plans = written_plans(state, marked, ahead)
     # 3. Everything else is the same for every process.
-    return Page(
-        leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
+    return model.Page(
+        leadership=model.Leadership(identity=service.identity, role=role, notice=notice, command=command),
         ladder=ladder(state, reconciler.policy_set, pending, wall),
         nodes=len(state.nodes.items()),
         pods=len(pods),
@@ -112,19 +97,20 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     )
 
 
-def _waiting(reconciler: Reconciler, marked: Iterable[Pod], ahead: float) -> list[WaitingPod]:
+def _waiting(reconciler: Reconciler, marked: Iterable[Pod], ahead: float) -> list[model.WaitingPod]:
     """The queue of a leader, by priority; to a follower the pods tell it."""
     waiting = []
     if not reconciler.leading:
         for pod in marked:
             said, priority = scheduler_refusal(pod), pod.spec.priority or 0
             if said and said.reason == "Unschedulable":
-                row = WaitingPod(pod=key_of(pod), priority=priority, state="pending", reason=said.message or "")
+                key, why = key_of(pod), said.message or ""
+                row = model.WaitingPod(pod=key, priority=priority, state="pending", reason=why)
                 waiting.append(row)
         return sorted(waiting, key=lambda row: (-row.priority, row.pod))
     now, entries = reconciler.clock.monotonic(), reconciler.queue.entries.values()
     return [
-        WaitingPod(
+        model.WaitingPod(
             pod=entry.key,
             priority=entry.priority,
             state=entry.state.value,
@@ -144,7 +130,7 @@ def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]
             if (record := plan_of(pod)) is None:
                 continue
             key, node = key_of(pod), record.node
-            devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
+            devices = [DeviceId(*device) for device in record.devices]
             member = Member(key, pod.metadata.uid, pod.spec.priority or 0, node, devices, nominated=True)
             member.reserved = pod.status.nominated_node_name == node
             written.setdefault(record.id, (record, {}))[1][key] = member
@@ -161,18 +147,18 @@ def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]
     return plans
 
 
-def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
+def plan_shown(state: State, plan: Plan, ahead: float) -> model.PlanShown:
     """A plan, with its first victims and devices; what goes whole stands together.
 
     An instant since the epoch is more than a monotonic one, by `ahead` seconds.
     """
     claims, member = state.snapshot.device_claims, plan.unplaced[0]
-    together: defaultdict[int | str, list[VictimShown]] = defaultdict(list)
+    together: defaultdict[int | str, list[model.VictimShown]] = defaultdict(list)
     for victim in plan.record.victims:
         if victim.name:  # of one that is gone the record may have the uid alone
             together[victim.group or victim.uid].append(_victim(state, victim, plan))
     victims = [row for rows in together.values() for row in rows]
-    return PlanShown(
+    return model.PlanShown(
         preemptor=member.key,
         priority=member.priority,
         node=member.node,
@@ -184,7 +170,7 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
         victims=tuple(victims[:_VICTIMS]),
         more_victims=len(plan.record.victims) - min(len(victims), _VICTIMS),
         devices=tuple(
-            DeviceShown(str(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
+            model.DeviceShown(str(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
             for device in plan.devices[:_DEVICES]
         ),
         more_devices=max(0, len(plan.devices) - _DEVICES),
@@ -192,24 +178,24 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
     )
 
 
-def _gang(state: State, plan: Plan) -> GangShown | None:
+def _gang(state: State, plan: Plan) -> model.GangShown | None:
     """The members that are bound, those of the plan, and how many are missing."""
     waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key))]
     if not waiting:
         return None
     gang, pods = form_gang(state.snapshot, waiting), state.snapshot.pods
-    group, members = pods.groups.find(gang.key), list[MemberShown]()
+    group, members = pods.groups.find(gang.key), list[model.MemberShown]()
     for row in pods.grouped.members(group).tolist() if group else ():
         pod = state.pods.get(pods.key(row))
         if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp:
-            members.append(MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound"))
+            members.append(model.MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound"))
     for pod in waiting:
         if not pod.spec.node_name:
             node = plan.members[key_of(pod)].node
             said = "nominated" if pod.status.nominated_node_name == node else "to be nominated"
-            members.append(MemberShown(pod=key_of(pod), node=node, state=said))
+            members.append(model.MemberShown(pod=key_of(pod), node=node, state=said))
     states = Counter(row.state for row in members)
-    return GangShown(
+    return model.GangShown(
         name=str(gang.key),
         minimum=gang.minimum,
         bound=states["bound"],
@@ -220,7 +206,7 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
     )
 
 
-def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
+def _victim(state: State, victim: PlanVictim, plan: Plan) -> model.VictimShown:
     """A victim and how far it is, by its pod and what was done."""
     uid, pod, progress = victim.uid, state.pod_of(victim.key, victim.uid), "to be asked"
     if uid not in plan.needed | plan.gone:
@@ -236,10 +222,10 @@ def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
     elif (notice := notice_of(pod)) and notice.plan == plan.id:
         progress = "told, and ready" if is_ready(pod, plan.id) else f"to be asked by {notice.by}"
     group = plan.groups.get(victim.group, f"group {victim.group}") if victim.group else ""
-    return VictimShown(pod=victim.key, state=progress, group=group)
+    return model.VictimShown(pod=victim.key, state=progress, group=group)
 
 
-def _evictions(record: EvictionRecord, wall: float) -> Evictions:
+def _evictions(record: EvictionRecord, wall: float) -> model.Evictions:
     """How many evictions there were in each quarter of the last hour, by owner."""
     last = dict[str, float]()
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -250,16 +236,16 @@ def _evictions(record: EvictionRecord, wall: float) -> Evictions:
         counts[owner][-1 - max(0, int((wall - at) / _QUARTER))] += 1
         last.setdefault(owner, at)
     most = sorted(counts, key=lambda owner: (-sum(counts[owner]), owner))
-    shown = [OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS]]
+    shown = [model.OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS]]
     total = sum(map(sum, counts.values()))
-    return Evictions(total=total, owners=tuple(shown), more_owners=max(0, len(most) - _OWNERS))
+    return model.Evictions(total=total, owners=tuple(shown), more_owners=max(0, len(most) - _OWNERS))
 
 
 class _Dated(msgspec.Struct):
     at: str
 
 
-def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> list[DecisionShown]:
+def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> list[model.DecisionShown]:
     """The last decisions, the newest first; `wall` is now (since the epoch).
 
     They are those of this process, and those written on pods, by which a follower and a
@@ -288,10 +274,10 @@ def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> li
     return sorted(shown, key=lambda row: epoch(row.at), reverse=True)
 
 
-def _decision(record: DecisionRecord, preemptor: str, ending: str) -> DecisionShown:
+def _decision(record: DecisionRecord, preemptor: str, ending: str) -> model.DecisionShown:
     """What a decision tells, cut to the first rows, and what became of it."""
     told = {**msgspec.to_builtins(record), "preemptor": preemptor, "ending": str(ending)}
-    shown = msgspec.convert(told, DecisionShown)
+    shown = msgspec.convert(told, model.DecisionShown)
     return msgspec.structs.replace(
         shown,
         alternatives=shown.alternatives[:5],
@@ -301,7 +287,7 @@ def _decision(record: DecisionRecord, preemptor: str, ending: str) -> DecisionSh
     )
 
 
-def _policies(service: ReconcilerService, problem: str) -> PoliciesShown:
+def _policies(service: ReconcilerService, problem: str) -> model.PoliciesShown:
     """Each policy in one line: whom it acts for and may evict, or its first rules."""
     rows, policies = [], service.reconciler.policy_set.policies
     for policy in policies.preemption:
@@ -313,13 +299,13 @@ def _policies(service: ReconcilerService, problem: str) -> PoliciesShown:
         said = f"preempts for {classes}; victims {policy.victims.mode.value}, budgets {policy.budgets.value}"
         said += f"; at most {', '.join(rates)}" if rates else ""
         said += f"; evicts only by its schedule ({policy.schedule})" if policy.schedule else ""
-        rows.append(PolicyShown("PreemptionPolicy", policy.name, said))
+        rows.append(model.PolicyShown("PreemptionPolicy", policy.name, said))
     for judging in policies.priority:
         names, said = [rule.name for rule in judging.rules], judging.enforcement.value
         said += f"; rules {', '.join(names[:8])}" if names else ""
         said += f" and {len(names) - 8} more" if len(names) > 8 else ""
-        rows.append(PolicyShown("PriorityPolicy", judging.name, said))
-    return PoliciesShown(
+        rows.append(model.PolicyShown("PriorityPolicy", judging.name, said))
+    return model.PoliciesShown(
         rows=tuple(rows[:_POLICIES]),
         more=max(0, len(rows) - _POLICIES),
         loaded=service.policies_since,

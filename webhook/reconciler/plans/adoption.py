@@ -95,7 +95,7 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> dict[str, Me
         member = members[key] = Member(key, uid, known.spec.priority or 0, named.node)
         if said and (known is pod or evictions.is_of_leader_before(uid, digest)):
             member.nominated = member.seen = True
-            member.devices = [DeviceId(row.driver, row.pool, row.device) for row in said.devices]
+            member.devices = [DeviceId(*device) for device in said.devices]
             state.hold_devices(key, uid, member.devices)
     return members
 

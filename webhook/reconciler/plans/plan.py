@@ -19,7 +19,6 @@ from webhook.reconciler.plans.actions import Ending, Tries
 from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,
-    PlanDevice,
     PlanRecord,
     PlanVictim,
     carries,
@@ -160,8 +159,7 @@ class Plan(msgspec.Struct, eq=False):
 
     def written_on(self, member: Member) -> PlanRecord:
         """What is written on a member."""
-        held = tuple(PlanDevice(*device) for device in member.devices)
-        return msgspec.structs.replace(self.record, node=member.node, devices=held)
+        return msgspec.structs.replace(self.record, node=member.node, devices=tuple(member.devices))
 
     @property
     def step(self) -> int:

@@ -89,14 +89,6 @@ class PlanVictim(Struct, frozen=True, omit_defaults=True):
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
 
-class PlanDevice(Struct, frozen=True, array_like=True):
-    """A device that a plan holds for its preemptor."""
-
-    driver: _DeviceName
-    pool: _DeviceName
-    device: _DeviceName
-
-
 class PlanMember(Struct, frozen=True):
     """A pod of a gang, and the node that a plan has for it."""
 
@@ -125,7 +117,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     version: Literal[1] = 1
     begun: _InstantOrNone = ""
     newest: _InstantOrNone = ""
-    devices: tuple[PlanDevice, ...] = ()
+    devices: tuple[tuple[_DeviceName, _DeviceName, _DeviceName], ...] = ()
     resize: bool = False
     members: tuple[PlanMember, ...] | UnsetType = UNSET
     notice: Annotated[float, Meta(ge=0, le=86400)] = 0.0
@@ -233,10 +225,10 @@ def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
     if all(row.name for row in record.victims):
         return record
     known = {pod.metadata.uid: pod.metadata for pod in pods}
-    victims = list(record.victims)
-    for place, victim in enumerate(victims):
-        if (meta := known.get(victim.uid)) is not None:
-            victims[place] = replace(victim, namespace=meta.namespace, name=meta.name)
+    victims = list[PlanVictim]()
+    for victim in record.victims:
+        named = known.get(victim.uid, victim)
+        victims.append(replace(victim, namespace=named.namespace, name=named.name))
     return replace(record, victims=tuple(victims))
 
 
