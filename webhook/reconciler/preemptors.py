@@ -65,10 +65,8 @@ def is_marked(pod: Pod) -> bool:
 
 def policy_for(pod: Pod | None, policy_set: PolicySet) -> PreemptionPolicy | None:
     """The policy by which a plan for the pod goes on; None if nobody may preempt."""
-    policy = policy_set.policy_of(pod) if pod and is_marked(pod) else None
-    if not pod or not policy or pod.spec.preemption_policy != "Never":
-        return None
-    return policy if pod.spec.scheduler_name in policy.preemptors.scheduler_names else None
+    policy = policy_set.policy_of(pod) if pod else None
+    return policy if pod and not _not_managed(pod, policy) else None
 
 
 def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
@@ -83,15 +81,8 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     `policy` manages the pod's class, None if none does. Its delay says when, not whether.
     """
     spec, phase = pod.spec, pod.status.phase
-    if not is_marked(pod):
-        return f"it does not carry the label {MARK}={MANAGED}, which only the webhook gives"
-    if policy is None:
-        return f"no PreemptionPolicy manages its priority class {spec.priority_class_name!r}"
-    if spec.scheduler_name not in policy.preemptors.scheduler_names:
-        names = ", ".join(map(repr, policy.preemptors.scheduler_names))
-        return f"policy {policy.name} acts for pods of {names}; this one is of {spec.scheduler_name!r}"
-    if spec.preemption_policy != "Never":
-        return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
+    if (not_managed := _not_managed(pod, policy)) or policy is None:
+        return not_managed
     if pod.metadata.deletion_timestamp:
         return "it is being deleted"
     if spec.node_name:
@@ -108,6 +99,21 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
         return "it has scheduling gates"
     if unschedulable_since(pod) is None:
         return "the scheduler has not found it unschedulable"
+    return ""
+
+
+def _not_managed(pod: Pod, policy: PreemptionPolicy | None) -> str:
+    """Why nobody preempts for the pod by this policy, whatever becomes of it."""
+    spec = pod.spec
+    if not is_marked(pod):
+        return f"it does not carry the label {MARK}={MANAGED}, which only the webhook gives"
+    if policy is None:
+        return f"no PreemptionPolicy manages its priority class {spec.priority_class_name!r}"
+    if spec.scheduler_name not in policy.preemptors.scheduler_names:
+        names = ", ".join(map(repr, policy.preemptors.scheduler_names))
+        return f"policy {policy.name} acts for pods of {names}; this one is of {spec.scheduler_name!r}"
+    if spec.preemption_policy != "Never":
+        return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
     return ""
 
 
