@@ -32,7 +32,7 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, SnapshotKind
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.evaluation import Evaluation
-from webhook.reconciler.evaluate.extender_client import ExtenderCache, ExtenderClient, Question
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, Question, Said
 from webhook.reconciler.evaluate.outcomes import (
     Fits,
     Key,
@@ -63,13 +63,13 @@ _TAKEN = "another pod took the room that was made there"
 
 
 class Preempting:
-    """Moves preemptors in the queue, decides for the next ones, and begins plans."""
+    """Moves preemptors in the queue, decides for the next ones, and begins plans; `ask` asks extenders."""
 
     def __init__(
         self,
         manager: PlanManager,
         queue: Queue,
-        extender_client: ExtenderClient,
+        ask: Callable[[Question, Said], None],
         reporter: Reporter,
     ) -> None:
         self.verdicts = Verdicts()
@@ -78,10 +78,9 @@ class Preempting:
         self._evaluator = manager.evaluator
         self._clock = manager.clock
         self._state = manager.evaluator.state
-        self._context = manager.context
         self._policy_set = manager.context.policy_set
         self._queue = queue
-        self._extender_client = extender_client
+        self._ask = ask
         self._reporter = reporter
         self._wanting_company: dict[str, None] = {}
         """Preemptors with pod affinity: a pod that comes to a node may help."""
@@ -165,7 +164,7 @@ class Preempting:
             case Unschedulable(reason, due=due, behind=behind):
                 queue.park(entry, now, reason=reason, due=due, behind=behind)
             case Question():
-                self._extender_client.ask(outcome, entry.said)
+                self._ask(outcome, entry.said)
             case Reserves():
                 keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
                 if entry.key not in keys:
@@ -213,7 +212,7 @@ class Preempting:
         members = Members((pod,))
         shape: Key = ()
         if is_gang(self._state.snapshot, pod):
-            plans = self._context.plans_of(group_of(pod))
+            plans = self._manager.context.plans_of(group_of(pod))
             if not all(plan.waiting for plan, _ in plans):
                 reason = "the victims for other pods of its gang are asked first"
                 return Unschedulable(reason, due=now + _GANG_PAUSE)
@@ -290,7 +289,7 @@ class Preempting:
             elif (unschedulable_since(member) or 0.0) <= latest and act_by(member) is policy:
                 ready.append(member)
         # Plans that lack a member will find that, and end.
-        secured = () if self._context.too_few(pod) else plans
+        secured = () if self._manager.context.too_few(pod) else plans
         nodes = (row.node for _, row in secured)
         return Members(tuple(ready), key, tuple(gated), tuple(nodes))
 

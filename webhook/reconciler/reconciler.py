@@ -26,7 +26,7 @@ from webhook.policy.model.values import NOTICE, PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question
+from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question, Said
 from webhook.reconciler.evict.executor import Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
@@ -87,7 +87,7 @@ class Reconciler:
         self._unseen: dict[str, None] = {}
         """Pods that `_look_at` is yet to look at."""
         self.extender_client = ExtenderClient(self._news)
-        self.preempting = Preempting(manager, self.queue, self.extender_client, reporter)
+        self.preempting = Preempting(manager, self.queue, self._ask, reporter)
         wrote = reporter.metrics.write_seconds
         writer = Writer(client, fence, lambda write, took: wrote.labels(write).observe(took), in_doubt)
         self.executor = Executor(writer, manager, reporter, store=self.store, news=self._news)
@@ -278,6 +278,9 @@ class Reconciler:
                     if entry and entry.uid == pod.metadata.uid and entry.key not in self.plans:
                         self.queue.retry(entry, now, reason="an extender has answered")
         return bool(news)
+
+    def _ask(self, question: Question, said: Said) -> None:
+        self.executor.start(self.extender_client.ask(question, said))
 
     # The way of a plan.
 

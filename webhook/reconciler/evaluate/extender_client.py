@@ -96,26 +96,16 @@ class ExtenderClient:
 
     def __init__(self, news: asyncio.Queue[Any]) -> None:
         self._news = news
-        self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
-    def ask(self, question: Question, said: Said) -> None:
-        """Put a question, one at a time for a preemptor; its answer is added to `said`."""
-        task = asyncio.get_running_loop().create_task(self._ask(question, said))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
-        """Stop asking."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Nobody asks any more."""
         if self._session:
             await self._session.close()
             self._session = None
 
-    async def _ask(self, question: Question, said: Said) -> None:
-        """Put one question, remember the answer or the failure, and tell."""
+    async def ask(self, question: Question, said: Said) -> None:
+        """Put a question, one at a time for a preemptor; `said` gets what comes of it."""
         key, url = key_of(question.preemptor), url_of(question.extender)
         if self._session is None:
             self._session = aiohttp.ClientSession()
