@@ -6,6 +6,7 @@ import logging
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -132,6 +133,7 @@ class ReconcilerMetrics(Collector):
         yield gauge
 
 
+@dataclass(eq=False)
 class Reporter:
     """Everything the reconciler says.
 
@@ -139,20 +141,15 @@ class Reporter:
     `policy_set` says whether Events on victims name preemptors of other namespaces.
     """
 
-    def __init__(
-        self,
-        metrics: ReconcilerMetrics,
-        tell: Tell,
-        recorder: EventRecorder | None,
-        *,
-        owners: OwnerEvents | None = None,
-        policy_set: PolicySet | None = None,
-    ) -> None:
-        self.metrics = metrics
-        self._tell = tell
+    metrics: ReconcilerMetrics
+    tell: Tell
+    recorder: EventRecorder | None
+    owners: OwnerEvents | None = None
+    policy_set: PolicySet | None = None
+
+    def __post_init__(self) -> None:
         self.decided = deque[Plan](maxlen=_DECIDED)
         """The latest plans, the oldest first."""
-        self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
         self._waits = Newest[str, tuple[str, float]](_MOST_WAITING)
         """uid of a waiting pod to what was said, and when (since the epoch)."""
         self._clearing = set[str]()
@@ -173,18 +170,22 @@ class Reporter:
         log.debug("%s: %s", key, outcome)
         if isinstance(outcome, Unschedulable):
             if outcome.reason != told:
-                self._tell("no preemption", preemptor=key, reason=outcome.reason)
+                self.tell("no preemption", preemptor=key, reason=outcome.reason)
             self._waiting(pod, outcome, wall)
         if plan is None or not isinstance(outcome, Reserves):
             return
-        evicts, room = isinstance(outcome, Evicts), outcome.room
-        victims = outcome.victims if evicts else ()
-        self.metrics.victims.observe(len(victims))
-        if evicts and outcome.cycles and not plan.rehearsed:
-            self._tell("cycle", preemptor=key, cycles=outcome.cycles, plan=plan.id)
+        if isinstance(outcome, Evicts) and outcome.cycles and not plan.rehearsed:
+            self.tell("cycle", preemptor=key, cycles=outcome.cycles, plan=plan.id)
             cycles = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
             note = f"Evicts pods in turn: {cycles}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", note)
+        self._planned(plan, outcome, seconds, wall)
+
+    def _planned(self, plan: Plan, outcome: Reserves, seconds: float, wall: float) -> None:
+        """The decision, as its log lines and the members of its plan tell it."""
+        evicts, room = isinstance(outcome, Evicts), outcome.room
+        victims = outcome.victims if evicts else ()
+        self.metrics.victims.observe(len(victims))
         self.decided.append(plan)
         decided = defaultdict[str, list[DecidedVictim]](list)
         for victim, row in zip(victims, outcome.decided, strict=False):
@@ -212,12 +213,12 @@ class Reporter:
             )
             fields = {"dryRun": True} if plan.rehearsed else {}
             fields |= msgspec.to_builtins(member.decision)
-            self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
+            self.tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
 
     def left_out(self, key: str, left: LeftOut, now: float) -> None:
         """A node is left out for a preemptor for a while."""
         said = {"node": left.node, "reason": left.because, "times": left.times}
-        self._tell("node left out", preemptor=key, **said, seconds=round(left.until - now))
+        self.tell("node left out", preemptor=key, **said, seconds=round(left.until - now))
 
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
         """A victim was asked to leave."""
@@ -237,19 +238,17 @@ class Reporter:
         rule = f"{grounds.rule}: {grounds.because}" if grounds else f"policy {name}"
         note = f"Preempted by {self._whom(plan, pod)} ({rule})"
         self._event(pod, "Preempted", note, urgent=True)
-        if self._owners is not None:
-            told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
-            self._owners.event(meta, "PodPreempted", _ACTION, told)
+        if self.owners is not None:
+            told = f"A pod of it made room for one of higher priority ({rule})"
+            told += "; the Events of its pods say for which"
+            self.owners.event(meta, "PodPreempted", _ACTION, told)
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
         """The preemptor (key); empty if the policy keeps it from the victim."""
         key = plan.member_for(victim).key
-        if key.startswith(f"{victim.metadata.namespace}/"):
-            return key
-        for policy in self._policy_set.policies.preemption if self._policy_set else ():
-            if policy.name == plan.record.policy:
-                return key if policy.name_preemptor is PreemptorNaming.ALWAYS else ""
-        return ""
+        rules = self.policy_set.rules.get(plan.record.policy) if self.policy_set else None
+        named = rules and rules.policy and rules.policy.name_preemptor is PreemptorNaming.ALWAYS
+        return key if named or key.startswith(f"{victim.metadata.namespace}/") else ""
 
     def _whom(self, plan: Plan, victim: Pod) -> str:
         """For whom a victim goes, and with which pods."""
@@ -260,7 +259,7 @@ class Reporter:
     def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
         """A victim has a notice."""
         self.metrics.notices.labels("told").inc()
-        self._tell("notice", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod), by=notice.by)
+        self.tell("notice", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod), by=notice.by)
         note = f"Is asked to leave by {notice.by} for {self._whom(plan, pod)}"
         note += f"; with the annotation {READY}=true it is asked at once"
         self._event(pod, "PreemptionNotice", note, urgent=True)
@@ -268,27 +267,28 @@ class Reporter:
     def victim_left(self, plan: Plan, pod: Pod) -> None:
         """A victim left by itself after it was told: it counts as an eviction."""
         self.metrics.notices.labels("left").inc()
-        self._tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
+        self.tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
 
     def withdrawn(self, pod: Pod) -> None:
         """A notice was taken off a pod: it stays."""
         self.metrics.notices.labels("withdrawn").inc()
         record = notice_of(pod)
-        self._tell("notice withdrawn", plan=record.plan if record else "", victim=key_of(pod))
+        self.tell("notice withdrawn", plan=record.plan if record else "", victim=key_of(pod))
         note = "Is not asked to leave after all: what its notice said does not hold any more"
         self._event(pod, "PreemptionNoticeWithdrawn", note, urgent=True)
 
     def budget_refused(self, plan: Plan, victim: str) -> None:
         """A disruption budget did not let a victim go."""
         self.metrics.budget_refusals.inc()
-        self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim)
+        self.tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
         """All victims of a plan have been asked; the pod is a preemptor of it."""
         node = plan.members[key_of(pod)].node
         victims = [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
-            note = f"Node {node} is reserved: the pod fits there once pods that are already leaving are gone"
+            note = f"Node {node} is reserved: the pod fits there"
+            note += " once pods that are already leaving are gone"
             self._event(pod, "NodeReserved", note)
             return
         names = ", ".join(f"{row.key} (uid {row.uid})" for row in victims[:_SHOWN])
@@ -305,7 +305,7 @@ class Reporter:
 
     def left(self, plan: Plan, member: Member, ending: Ending) -> None:
         """A plan goes on without this member."""
-        self._tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
+        self.tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
 
     def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
         """A plan is over after so many `seconds`; `pod` is a preemptor that lost its room."""
@@ -318,7 +318,7 @@ class Reporter:
             fields["members"] = list(plan.members)
         if note:
             fields["reason"] = note
-        self._tell(Line.PLAN_ENDED, plan=plan.id, preemptor=plan.key, **fields)
+        self.tell(Line.PLAN_ENDED, plan=plan.id, preemptor=plan.key, **fields)
         if ending is Ending.DEVICES_TAKEN and pod is not None:
             told = f"Node {plan.members[key_of(pod)].node} is given up: {note}"
             self._event(pod, DEVICES_TAKEN, told, distinct=True)
@@ -330,8 +330,9 @@ class Reporter:
         if scheduler in self._clearing:
             return
         self._clearing.add(scheduler)
-        why = "it clears nominations at every failed attempt, as a profile without PostFilter plugins does"
-        self._tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
+        why = "it clears nominations at every failed attempt,"
+        why += " as a profile without PostFilter plugins does"
+        self.tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
 
     def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
         """Say on a pod why nobody makes room for it, if that is new or long ago."""
@@ -345,10 +346,11 @@ class Reporter:
             helps = " Waiting helps, or larger limits in the policy."
         elif not outcome.limited and outcome.reason.startswith("no node where"):
             helps = " Room on a node helps, or pods of lower priority that may be evicted."
-        note = f"No pod is evicted for it now: {text}{helps} giveway explain {key_of(pod)} says more."
+        note = f"No pod is evicted for it now: {text}{helps}"
+        note += f" giveway explain {key_of(pod)} says more."
         self._event(pod, "PreemptionWaits", note, distinct=True)
 
     def _event(self, pod: Pod, reason: str, note: str, *, urgent: bool = False, distinct: bool = False) -> None:
-        if self._recorder is not None:
+        if self.recorder is not None:
             regarding = reference(POD, pod.metadata)
-            self._recorder.event(Occurrence(regarding, None, "Normal", reason, _ACTION, note, urgent, distinct))
+            self.recorder.event(Occurrence(regarding, None, "Normal", reason, _ACTION, note, urgent, distinct))

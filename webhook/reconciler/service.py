@@ -72,18 +72,7 @@ class ReconcilerService:
         dropped = self.metrics.events_dropped
         self._recorder = EventRecorder(client, CONTROLLER, self.identity, lambda why: dropped.labels(why).inc())
         self._owners = OwnerEvents(client, self._recorder.event)
-        self._elector: LeaderElector | None = None
-        if options.leader_elect and not options.dry_run:
-            self._elector = LeaderElector(
-                client,
-                options.lease_namespace,
-                options.lease_name,
-                self.identity,
-                lease_duration=options.lease_duration,
-                renew_deadline=options.renew_deadline,
-                retry_period=options.retry_period,
-                clock=self.clock.monotonic,
-            )
+        self._elector = self._elector_of(client)
         recorder, owners = (None, None) if options.dry_run else (self._recorder, self._owners)
         reporter = Reporter(self.metrics, tell, recorder, owners=owners, policy_set=policy_set)
         self.reconciler = Reconciler(
@@ -104,6 +93,22 @@ class ReconcilerService:
             metrics.queue_depth.labels(state.value).set_function(partial(self._depth, state))
         counts, now = reconciler.evaluator.log.counts, self.clock.monotonic
         metrics.most_evicted = lambda: counts(_DAY, now()).most_common(_SHOWN)
+
+    def _elector_of(self, client: Client) -> LeaderElector | None:
+        """What contends for the lease; None if nothing does."""
+        options = self.options
+        if options.dry_run or not options.leader_elect:
+            return None
+        return LeaderElector(
+            client,
+            options.lease_namespace,
+            options.lease_name,
+            self.identity,
+            lease_duration=options.lease_duration,
+            renew_deadline=options.renew_deadline,
+            retry_period=options.retry_period,
+            clock=self.clock.monotonic,
+        )
 
     def _depth(self, state: QueueState) -> float:
         return sum(row.state is state for row in self.reconciler.queue.entries.values())

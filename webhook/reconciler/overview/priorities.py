@@ -10,6 +10,7 @@ import numpy as np
 from webhook.kube.objects.pod import Pod
 from webhook.page.model import Band, Ladder, Rung
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
+from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.eligible import matched_pods, protection_ends, static_pods
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
 from webhook.reconciler.preemptors import PolicySet
@@ -32,13 +33,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     pods = state.snapshot.pods
     rows = np.flatnonzero(pods.node[: pods.rows] >= 0)
     may, until = _let_go(state, policy_set, rows, now)
-    class_of = {number: profile.priority_class_name for number, profile in pods.profiles.used()}
-    on_nodes: defaultdict[Name, list[Rows]] = defaultdict(lambda: [np.empty(0, np.intp)])
-    alike = pods.profile[rows].astype(np.int64) * 2**33 + pods.priority[rows]
-    _, sizes = np.unique(alike, return_counts=True)
-    for places in np.split(np.argsort(alike, kind="stable"), np.cumsum(sizes)[:-1]) if rows.size else ():
-        row = rows[places[0]]
-        on_nodes[class_of[int(pods.profile[row])], int(pods.priority[row])].append(places)
+    on_nodes = _by_name(state.snapshot, rows)
     rungs = []
     for name in classes.keys() | on_nodes.keys() | pending.keys():
         known, managed, policy = classes.get(name), policy_set.managed(name[0]), ""
@@ -73,6 +68,19 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     if shown and not any(band.first <= _OWN.first and _OWN.last <= band.last for band in bands):
         bands.insert(0, _OWN)
     return Ladder(tuple(shown), tuple(bands[:_BANDS]), len(rungs) - len(shown))
+
+
+def _by_name(snapshot: Snapshot, rows: Rows) -> defaultdict[Name, list[Rows]]:
+    """By class and priority the places of such pods in `rows`, in parts."""
+    pods = snapshot.pods
+    class_of = {number: profile.priority_class_name for number, profile in pods.profiles.used()}
+    named = defaultdict[Name, list[Rows]](lambda: [np.empty(0, np.intp)])
+    alike = pods.profile[rows].astype(np.int64) * 2**33 + pods.priority[rows]
+    _, sizes = np.unique(alike, return_counts=True)
+    for places in np.split(np.argsort(alike, kind="stable"), np.cumsum(sizes)[:-1]) if rows.size else ():
+        row = rows[places[0]]
+        named[class_of[int(pods.profile[row])], int(pods.priority[row])].append(places)
+    return named
 
 
 def _let_go(state: State, policy_set: PolicySet, rows: Rows, now: float) -> tuple[Mask, Floats]:
