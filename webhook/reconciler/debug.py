@@ -45,7 +45,7 @@ def pages(
 
 
 def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """The queue, as `/debug/queue`: what is tried next comes first."""
+    """`/debug/queue`: what is tried next comes first."""
     now, entries = reconciler.clock.monotonic(), reconciler.queue.entries.values()
     return [
         {
@@ -62,7 +62,7 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
 
 
 def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """The plans under way, as `/debug/plans`: a row for each preemptor, the oldest first."""
+    """`/debug/plans`, the oldest plan first: a row for each preemptor."""
     now, plans = reconciler.clock.monotonic(), reconciler.plan_manager.index.by_id.values()
     return [
         {

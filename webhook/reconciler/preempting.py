@@ -58,6 +58,7 @@ _SHOWN = 5
 """Nodes that are named."""
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
+_OTHERS_FIRST = "the victims for other pods of its gang are asked first"
 _NOT_TAKEN = "a plan timed out there although there was room"
 _TAKEN = "another pod took the room that was made there"
 
@@ -214,8 +215,7 @@ class Preempting:
         if is_gang(self._state.snapshot, pod):
             plans = self._manager.context.plans_of(group_of(pod))
             if not all(plan.waiting for plan, _ in plans):
-                reason = "the victims for other pods of its gang are asked first"
-                return Unschedulable(reason, due=now + _GANG_PAUSE)
+                return Unschedulable(_OTHERS_FIRST, due=now + _GANG_PAUSE)
             members = self._members(pod, policy, plans)
             names = [tuple(map(key_of, pods)) for pods in (members.ready, members.gated)]
             shape = policy.name, members.key, *names, members.secured

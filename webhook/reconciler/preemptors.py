@@ -36,7 +36,7 @@ class PolicySet:
         self.use(policies)
 
     def use(self, policies: Policies) -> None:
-        """Take these into use. Raises ClusterError, and changes nothing, if one is wrong."""
+        """Use these. Raises ClusterError, and changes nothing, if one is wrong."""
         self.rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
         """The compiled rules of each PreemptionPolicy, by its name."""
         self.policies = policies
@@ -118,7 +118,7 @@ def _not_managed(pod: Pod, policy: PreemptionPolicy | None) -> str:
 
 
 def lacks_post_filter(pod: Pod) -> bool:
-    """Whether the scheduler's profile has no PostFilter plugin, by its last word on the pod.
+    """Whether its scheduler's last word is that of a profile without PostFilter plugins.
 
     kube-scheduler appends what PostFilter found ("preemption: …") to that message.
     """

@@ -131,7 +131,7 @@ class Reconciler:
         self._unseen |= dict.fromkeys(self.state.pods.items())
 
     def _look_at(self, key: str) -> None:
-        """A preemptor comes to the queue; an earlier leader's plan goes on, or is taken off."""
+        """A preemptor is queued; an earlier leader's plan goes on, or is taken off."""
         manager, pod = self.plan_manager, self.state.pods.get(key)
         if pod is None:
             return

@@ -61,6 +61,8 @@ _WAITS_AGAIN, _WAITS_ON = 60.0, 1800.0
 _MOST_WAITING = 20_000
 """Waiting pods whose last Event is remembered."""
 _DECIDED = 30
+_CLEARS = "it clears nominations at every failed attempt, as a profile without PostFilter plugins does"
+_STAYS = "Is not asked to leave after all: what its notice said does not hold any more"
 
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -274,8 +276,7 @@ class Reporter:
         self.metrics.notices.labels("withdrawn").inc()
         record = notice_of(pod)
         self.tell("notice withdrawn", plan=record.plan if record else "", victim=key_of(pod))
-        note = "Is not asked to leave after all: what its notice said does not hold any more"
-        self._event(pod, "PreemptionNoticeWithdrawn", note, urgent=True)
+        self._event(pod, "PreemptionNoticeWithdrawn", _STAYS, urgent=True)
 
     def budget_refused(self, plan: Plan, victim: str) -> None:
         """A disruption budget did not let a victim go."""
@@ -308,7 +309,7 @@ class Reporter:
         self.tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
 
     def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
-        """A plan is over after so many `seconds`; `pod` is a preemptor that lost its room."""
+        """A plan is over after so many `seconds`; `pod` has lost its room."""
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
@@ -330,9 +331,7 @@ class Reporter:
         if scheduler in self._clearing:
             return
         self._clearing.add(scheduler)
-        why = "it clears nominations at every failed attempt,"
-        why += " as a profile without PostFilter plugins does"
-        self.tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
+        self.tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=_CLEARS)
 
     def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
         """Say on a pod why nobody makes room for it, if that is new or long ago."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +12,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
@@ -28,12 +26,11 @@ from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidate, Victim
-from webhook.preemption.victims.eligible import protection_ends
-from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
+from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator, on_node
+from webhook.reconciler.evaluate.evaluator import Evaluator, on_nodes
 from webhook.reconciler.evaluate.extender_client import UnaskedError
-from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NEVER, NOT_NOW, LimitsNow
+from webhook.reconciler.evaluate.limits import NOT_NOW, LimitsNow
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Evicts,
@@ -44,20 +41,15 @@ from webhook.reconciler.evaluate.outcomes import (
     Unschedulable,
     Waits,
 )
-from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead
+from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.evictions.log import name_of
 from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative, DecidedVictim
 
-_NO_NODE = (
-    f"cluster-autoscaler adds no node, because the pod fits where pods below {EXPENDABLE} run that may not be evicted:"
-    " nobody helps it"
-)
+_TOO_MANY = "more pods would have to go than the policy's limits allow"
 _SHOWN = 5
 """Other nodes that are written down."""
 _LOWEST = -(2**31)
 """The lowest priority."""
-_PROTECTION_PAUSE = 1.0
-"""Seconds between two tries at ends of protections, at least."""
 _TRIES = 4
 """Decisions for a gang until nothing stands against one."""
 
@@ -109,7 +101,8 @@ class Evaluation:
         # 4. Evict on the best node of which nobody takes devices.
         chosen = ahead.first_left(decision) if decision.asks_for_devices else decision.selected
         if chosen is None:
-            outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
+            hopeless = limits.hopeless(pod, decision, self.rules, ahead.blocking)
+            outcome: Outcome = limits.kept_from(hopeless)
         else:
             outcome = self._on_best(chosen, decision, ahead)
         # 5. If nothing helps, a plan may wait for slower pods while it lasts.
@@ -117,9 +110,7 @@ class Evaluation:
             return outcome
         outcome = replace(outcome, behind=bool(ahead.blocking))
         later = self.evaluator.room_within(self.policy.plan_timeout, self._at)
-        if len(later) <= len(leaving):
-            return outcome
-        return self._wait(pod, decision, later, ahead) or outcome
+        return (len(later) > len(leaving) and self._wait(pod, decision, later, ahead)) or outcome
 
     def _on_best(self, chosen: Candidate, decision: Decision, ahead: PodsAhead) -> Outcome:
         """Evict on the chosen node, told with the next best ones."""
@@ -148,7 +139,7 @@ class Evaluation:
 
     def _together(self) -> Outcome:
         """What to do for a gang (docs/semantics.md D12)."""
-        state, members, limits = self._state, self.members, self._limits
+        members, limits = self.members, self._limits
         # 1. The gang, at the lowest priority of group and members; none is nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
@@ -157,7 +148,7 @@ class Evaluation:
         if len(members.ready) + len(members.secured) > MOST_MEMBERS:
             return Unschedulable(f"{members.key} has more than {MOST_MEMBERS} pods to be placed together")
         waiting = map(unnominated, (*members.ready, *members.gated))
-        gang = form_gang(state.snapshot, waiting, members.secured)
+        gang = form_gang(self._state.snapshot, waiting, members.secured)
         gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
         # 2. Decide without pods that evicting would not remove, or must not.
         decision = self._agreed(gang, limits.excluded | limits.last_resort)
@@ -168,15 +159,14 @@ class Evaluation:
         if isinstance(decision, Fits):
             return decision
         # 3. Evict. Devices are held in the order of places, by priority.
-        placements = sorted(decision.placements, key=lambda row: -priority_of(row.pod))
-        places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
+        places = sorted(decision.placements, key=lambda row: -priority_of(row.pod))
         return self._reserves(
             [node for _, node in places],
             decision.victims,
             decision.grounds.__getitem__,
             candidates=1,
             because=f"{len(places)} pods of {members.key} are placed together",
-            places=places,
+            places=tuple(places),
             left_out=decision.outside,
         )
 
@@ -211,9 +201,8 @@ class Evaluation:
             of_one = np.zeros_like(victims)  # as if all were on one node
             (code,) = limits.beyond_rates(1, of_one, victims)
             if code:
-                why = "more pods would have to go than the policy's limits allow"
                 due = limits.left.until if code == NOT_NOW else None
-                objection = objection or Unschedulable(why, limited=True, due=due)
+                objection = objection or Unschedulable(_TOO_MANY, limited=True, due=due)
                 exclusions = limits.leaving_most_to(victims, exclusions)
             elif taker := self._taker(decision, victims, leaving):
                 node, why = taker
@@ -232,8 +221,8 @@ class Evaluation:
         for node, pods in members.items():
             ready = self.members.ready
             ahead = PodsAhead(self.evaluator, pods, self._at, self.promised, others=ready)
-            going = on_node(snapshot, victims, node)
-            going = going if len(going) else on_node(snapshot, leaving, node)
+            going = on_nodes(snapshot, victims, (node,))
+            going = going if len(going) else on_nodes(snapshot, leaving, (node,))
             if why := ahead.taker(node, going, evicts=bool(decision.victims)):
                 return node, f"where evicting pods makes room, {why}"
         return None
@@ -256,8 +245,7 @@ class Evaluation:
         if not waits and self.attempts >= most:
             why = f"{self.attempts} plans evicted pods for it in vain, and the policy allows {most}"
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
-        leaving = np.setdiff1d(limits.leaving, rows)
-        there = np.isin(pods.node[leaving], snapshot.nodes.rows_of(nodes))
+        leaving = on_nodes(snapshot, np.setdiff1d(limits.leaving, rows), nodes)
         keys = [row.key for row in victims if row.key in unasked]
         asked = tuple(filter(None, map(state.pods.get, keys)))
         evictors = sorted(limits.evictors.keys() & map(name_of, asked))
@@ -281,7 +269,7 @@ class Evaluation:
         return (Waits if waits else Evicts)(
             node=nodes[0],
             victims=asked,
-            leaving=int(there.sum()),
+            leaving=len(leaving),
             decided=tuple(decided),
             groups=groups,
             cycles=tuple(limits.evictors[evictor] for evictor in evictors),
@@ -297,25 +285,13 @@ class Evaluation:
         nominated = pod.status.nominated_node_name
         if nominated in nodes and PLAN not in (pod.metadata.annotations or {}):
             return Unschedulable(f"somebody else has nominated it to {nominated}, where room is coming up")
-        # 1. Of the pods that a plan has yet to ask it takes those it needs and may evict; none if
-        #    it needs others, too: that plan may never ask them.
-        snapshot, planned = self._state.snapshot, self.promised.planned
-        pods = snapshot.pods
-        unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
-        theirs = np.setdiff1d(snapshot.pod_rows(planned), unasked)
-        rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
-        for node in nodes:
-            needed = on_node(snapshot, unasked, node)
-            if len(needed):
-                needed = victims_needed(snapshot, pod, node, needed, without=rest)
-            sure = np.append(np.setdiff1d(rest, theirs), needed)
-            if not (len(needed) and len(theirs)) or fits_on(snapshot, pod, node, without=sure):
-                own[node] = needed
-        # 2. Where pods in front take the room a nomination is in vain.
+        # 1. Where pods in front take the room a nomination is in vain.
+        own, rest = self._own_part(pod, decision, nodes, leaving)
         taken = ahead.taken(np.concatenate([rest, *own.values()]))
         if not (nodes := [node for node in own if node not in taken]):
             return None
-        # 3. Where fewest others lose a nomination: none where it fits beside all.
+        # 2. Where fewest others lose a nomination: none where it fits beside all.
+        snapshot, pods = self._state.snapshot, self._state.snapshot.pods
         lower = pods.nominees()
         lower = lower[pods.priority[lower] < priority_of(pod)]
         lost = Counter(snapshot.nodes.names[row] for row in pods.nominated[lower].tolist())
@@ -325,58 +301,28 @@ class Evaluation:
                 lost[node] = 0
         node = min(nodes, key=lambda node: (lost[node], node != nominated))
         victims = tuple(filter(None, map(self._state.pods.get, map(pods.key, own[node].tolist()))))
-        gone = len(on_node(snapshot, leaving, node))
+        gone = len(on_nodes(snapshot, leaving, (node,)))
         return Waits(node, gone, victims, decision.groups_of(own[node]))
 
-    def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:
-        """Nothing helps now: why, and when time alone may change that."""
-        snapshot, limits = self._state.snapshot, self._limits
-        rejections = decision.rejections
-        left, (now, wall) = limits.left, self._at
-        makes_room = "wherever evicting pods makes room,"
-        if rejections and rejections <= NEVER.keys():
-            never = " and ".join(NEVER[code] for code in sorted(rejections))
-            reason = f"{makes_room} more would have to go at once than limits.{never} ever allows"
-        elif ahead.blocking:
-            reason = f"wherever room can be made, {ahead.blocking}"
-        elif BEYOND_BUDGET in rejections:
-            reason = f"{makes_room} a disruption budget keeps one of them"
-        elif NOT_NOW in rejections:
-            reason = f"{makes_room} more would have to go than the policy's limits allow now"
-        else:
-            reason = "no node where evicting pods that may be evicted makes room"
-            if left.again is not None:
-                reason += f"; {left.rates_used_up} excludes pods that would do otherwise"
-        pods, own = snapshot.pods, priority_of(pod)
-        priority, placed = pods.priority[: pods.rows], pods.node[: pods.rows] >= 0
-        expendable = np.flatnonzero((priority < EXPENDABLE) & placed)
-        if len(expendable) and fits(snapshot, pod, without=expendable):
-            reason += f"; {_NO_NODE}"
-        if limits.asked_again is not None:
-            reason += "; pods that would not go, or come back at once, are excluded for now"
-        rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
-        # The first protection of a pod of lower priority that ends.
-        ends = protection_ends(snapshot, self.rules, wall, own)
-        ends = np.zeros(0) if ends is None else ends[(priority < own) & placed]
-        protected = float(ends[ends > wall].min(initial=math.inf)) - wall
-        protected = now + max(protected, _PROTECTION_PAUSE)
-        refused = "the API server is asked again about pods that it would not remove"
-        dues = [
-            (left.again, f"{left.rates_used_up} leaves room again"),
-            (limits.asked_again, refused),
-            (protected, "the protection of a pod of lower priority ends"),
-        ]
-        if NOT_NOW in rejections:
-            dues.append((left.until, "the first eviction that counts leaves its window"))
-        rates = limits.limits.rates.values() if rated else ()
-        ending = [rate.schedule.ends(wall) for rate in rates if rate.schedule]
-        dues += [(now + end - wall, "the schedule of a rate ends") for end in ending if end]
-        known = [(at, why) for at, why in dues if at is not None and math.isfinite(at)]
-        due, because = min(known, default=(None, ""))
-        if due is None:
-            return Unschedulable(reason, rated)
-        at = rfc3339(round(wall + due - now))
-        return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
+    def _own_part(
+        self, pod: Pod, decision: Decision, nodes: Iterable[str], leaving: Rows
+    ) -> tuple[dict[str, Rows], Rows]:
+        """By node whom it needs, and may evict, of whom a plan has yet to ask; who else leaves.
+
+        Nodes where it needs others, too, are left out: that plan may never ask them.
+        """
+        snapshot, planned = self._state.snapshot, self.promised.planned
+        unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
+        theirs = np.setdiff1d(snapshot.pod_rows(planned), unasked)
+        rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
+        for node in nodes:
+            needed = on_nodes(snapshot, unasked, (node,))
+            if len(needed):
+                needed = victims_needed(snapshot, pod, node, needed, without=rest)
+            sure = np.append(np.setdiff1d(rest, theirs), needed)
+            if not (len(needed) and len(theirs)) or fits_on(snapshot, pod, node, without=sure):
+                own[node] = needed
+        return own, rest
 
     def _schedule_begins(self) -> float | None:
         """When the schedule that keeps everybody now begins, in monotonic seconds."""

@@ -91,9 +91,9 @@ def mask_of(state: State, rows: Rows) -> Mask:
     return mask
 
 
-def on_node(snapshot: Snapshot, rows: Rows, node: str) -> Rows:
-    """Those of the pods in these rows that are on the node."""
-    return rows[np.isin(snapshot.pods.node[rows], snapshot.nodes.rows_of((node,)))]
+def on_nodes(snapshot: Snapshot, rows: Rows, nodes: Iterable[str]) -> Rows:
+    """Those of the pods in these rows that are on these nodes."""
+    return rows[np.isin(snapshot.pods.node[rows], snapshot.nodes.rows_of(nodes))]
 
 
 # What is free, and what pods need: a row for pods, then one for each resource.

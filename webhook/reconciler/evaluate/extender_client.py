@@ -67,7 +67,7 @@ class ExtenderCache:
         self._said = said.get(self.name, {})
 
     def is_interested(self, preemptor: Pod) -> bool:
-        """Whether the preemptor asks for a resource that it manages, or it manages none."""
+        """Whether it manages a resource that the preemptor asks for, or none."""
         managed = self._extender.managed_resources
         return not managed or not requests(preemptor).keys().isdisjoint(managed)
 
@@ -105,7 +105,7 @@ class ExtenderClient:
             self._session = None
 
     async def ask(self, question: Question, said: Said) -> None:
-        """Put a question, one at a time for a preemptor; `said` gets what comes of it."""
+        """Put a question, one at a time for a preemptor; `said` gets the answer."""
         key, url = key_of(question.preemptor), url_of(question.extender)
         if self._session is None:
             self._session = aiohttp.ClientSession()

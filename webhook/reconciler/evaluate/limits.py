@@ -9,6 +9,7 @@ itself has reserved.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,17 +19,22 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_name, workload_of
 from webhook.policy.model.limits import CycleKeeper
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
+from webhook.preemption.decision import fits
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows
-from webhook.preemption.snapshot.pod_view import Identity
+from webhook.preemption.snapshot.pod_view import Identity, priority_of
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
+from webhook.preemption.victims.eligible import protection_ends
+from webhook.preemption.victims.rules import EXPENDABLE, Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
 from webhook.reconciler.evaluate.outcomes import Unschedulable
+from webhook.reconciler.evaluate.pods_ahead import AHEAD
 from webhook.reconciler.evictions.log import BARE, AnyRate, label, rates_of
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
@@ -39,6 +45,13 @@ NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "per
 """Rejected for good: more victims than the rate ever allows."""
 BEYOND_BUDGET = 8
 """Rejected, since the Eviction API would refuse a victim."""
+_NO_NODE = (
+    f"cluster-autoscaler adds no node, because the pod fits where pods below {EXPENDABLE} run that may not be evicted:"
+    " nobody helps it"
+)
+_REFUSED = "the API server is asked again about pods that it would not remove"
+_PROTECTION_PAUSE = 1.0
+"""Seconds between two tries at ends of protections, at least."""
 _SHOWN = 3
 """Evictors that are named."""
 
@@ -54,7 +67,7 @@ class LimitsNow:
     def __init__(self, evaluator: Evaluator, policy: PreemptionPolicy, pods: Iterable[Pod], at: Now) -> None:
         log, state, now = evaluator.log, evaluator.state, at.monotonic
         snapshot, cycles = state.snapshot, policy.limits.cycles
-        self._state, self._policy = state, policy
+        self._state, self._policy, self._at = state, policy, at
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)
         _, _, self.asked_again = log.excluded(now)
@@ -99,6 +112,59 @@ class LimitsNow:
         names = "used up", namespaces, key, values
         inside = snapshot.table(names, pods.identities, np.bool_, is_inside)
         excluded |= inside[pods.identity[: pods.rows]]
+
+    def hopeless(self, pod: Pod, decision: Decision, rules: Rules, blocking: str) -> Unschedulable:
+        """Why nothing helps, maybe who is `blocking`, and when time helps."""
+        rejections, left, (now, wall) = decision.rejections, self.left, self._at
+        reason = self._why_hopeless(pod, rejections, blocking)
+        rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
+        # The first protection of a pod of lower priority that ends.
+        own, pods = priority_of(pod), self._state.snapshot.pods
+        ends = protection_ends(self._state.snapshot, rules, wall, own)
+        lower = (pods.priority[: pods.rows] < own) & (pods.node[: pods.rows] >= 0)
+        ends = np.zeros(0) if ends is None else ends[lower]
+        protected = float(ends[ends > wall].min(initial=math.inf)) - wall
+        protected = now + max(protected, _PROTECTION_PAUSE)
+        dues = [
+            (left.again, f"{left.rates_used_up} leaves room again"),
+            (self.asked_again, _REFUSED),
+            (protected, "the protection of a pod of lower priority ends"),
+        ]
+        if NOT_NOW in rejections:
+            dues.append((left.until, "the first eviction that counts leaves its window"))
+        rates = self.limits.rates.values() if rated else ()
+        ending = [rate.schedule.ends(wall) for rate in rates if rate.schedule]
+        dues += [(now + end - wall, "the schedule of a rate ends") for end in ending if end]
+        known = [(at, why) for at, why in dues if at is not None and math.isfinite(at)]
+        due, because = min(known, default=(None, ""))
+        if due is None:
+            return Unschedulable(reason, rated)
+        at = rfc3339(round(wall + due - now))
+        return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
+
+    def _why_hopeless(self, pod: Pod, rejections: frozenset[int], blocking: str) -> str:
+        snapshot, makes_room = self._state.snapshot, "wherever evicting pods makes room,"
+        if rejections and rejections <= NEVER.keys():
+            never = " and ".join(NEVER[code] for code in sorted(rejections))
+            reason = f"{makes_room} more would have to go at once than limits.{never} ever allows"
+        elif blocking:
+            reason = f"wherever room can be made, {blocking}"
+        elif BEYOND_BUDGET in rejections:
+            reason = f"{makes_room} a disruption budget keeps one of them"
+        elif NOT_NOW in rejections:
+            reason = f"{makes_room} more would have to go than the policy's limits allow now"
+        else:
+            reason = "no node where evicting pods that may be evicted makes room"
+            if self.left.again is not None:
+                reason += f"; {self.left.rates_used_up} excludes pods that would do otherwise"
+        pods = snapshot.pods
+        placed = pods.node[: pods.rows] >= 0
+        expendable = np.flatnonzero((pods.priority[: pods.rows] < EXPENDABLE) & placed)
+        if len(expendable) and fits(snapshot, pod, without=expendable):
+            reason += f"; {_NO_NODE}"
+        if self.asked_again is not None:
+            reason += "; pods that would not go, or come back at once, are excluded for now"
+        return reason
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:
         """The outcome. If pods stay so that no cycle is closed, it says so."""

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.preemption.decision import fits, fits_on, victims_needed
+from webhook.preemption.decision import fits, fits_on
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
 from webhook.preemption.filters.filtering import NO_PODS, prefilter, reserving
 from webhook.preemption.gangs.gang import form_gang
@@ -49,7 +48,7 @@ from webhook.reconciler.evaluate.evaluator import (
     free_without,
     mask_of,
     needed_by,
-    on_node,
+    on_nodes,
     share_no_node,
 )
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Promised
@@ -105,7 +104,7 @@ class PodsAhead:
         return [(pod, needed_by(self._snapshot, pod)) for pod in map(compile_pod, self._pods)]
 
     def taken(self, victims: Rows) -> set[str]:
-        """The nodes of these pods that others take once all are gone, without held room."""
+        """The nodes that others take once these pods are gone, without held room."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         victims = victims[np.argsort(pods.node[victims], kind="stable")]
         nodes = pods.node[victims].astype(np.intp)
@@ -113,7 +112,7 @@ class PodsAhead:
         return set(candidates.names(np.flatnonzero(self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
-        """Why a node is not left to the preemptors without these victims; empty if it is.
+        """Why a node without these victims is not left to them; empty if it is.
 
         If nobody `evicts` them, neither held room counts nor who takes part of the devices.
         """
@@ -125,10 +124,8 @@ class PodsAhead:
         candidate = Candidates(self._snapshot, *here, victims, nobody, first, nobody.astype(np.intp))
         if (self(candidate) if evicts else self._lost(candidate)).any():
             return self.blocking
-        for pod in self._pods:
-            if why := self.takes_devices(pod, node, victims, evicts=evicts):
-                return why
-        return ""
+        takers = (self.takes_devices(pod, node, victims, evicts=evicts) for pod in self._pods)
+        return next(filter(None, takers), "")
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for candidates left to the preemptor, else AHEAD."""
@@ -272,7 +269,7 @@ class PodsAhead:
         snapshot, own = self._snapshot, self._device_needs(pod)
         pods, claims = snapshot.pods, snapshot.device_claims
         node = snapshot.nodes.find(host)
-        rows = np.union1d(victims, on_node(snapshot, pods.leaving(), host))
+        rows = np.union1d(victims, on_nodes(snapshot, pods.leaving(), (host,)))
         if node is None or not own or not len(rows):
             return ""
         uids = {pods.uids[row] for row in rows.tolist()}
@@ -349,25 +346,6 @@ class PodsAhead:
                 if needs_devices(snapshot, incoming):
                     self._needed[uid] = prefilter(snapshot, incoming).devices
         return self._needed[uid]
-
-
-def taken_by(
-    evaluator: Evaluator, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plan: str, at: Now
-) -> str:
-    """Why a node is not left to the pod once its `plan` (id) is done; empty if it is.
-
-    Pods that leave anyway are gone then, too, if the plan counts on them.
-    """
-    ahead = PodsAhead(evaluator, (pod,), at, plan=plan)
-    snapshot = evaluator.state.snapshot
-    there = on_node(snapshot, victims, node)
-    if not len(there) or not ahead.groups:
-        return ""
-    soon = min(policy.wait_for_terminating, policy.plan_timeout)
-    leaving = np.setdiff1d(evaluator.room_within(soon, at), there)
-    leaving = on_node(snapshot, leaving, node)
-    needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
-    return ahead.taker(node, np.append(there, needed), evicts=False)
 
 
 def _waiting(pod: Pod) -> str:

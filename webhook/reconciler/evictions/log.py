@@ -171,7 +171,7 @@ class EvictionLog:
                     del self._of[kind][name]
 
     def is_of_leader_before(self, preemptor: str, digest: str) -> bool:
-        """Whether the leader before wrote a text of this digest on it; True only once."""
+        """Whether the leader before wrote a text of this digest; True only once."""
         if digest not in self.earlier_plans.get(preemptor, ()):
             return False
         self.plans[preemptor] = self.earlier_plans.pop(preemptor)

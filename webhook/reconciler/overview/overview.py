@@ -60,7 +60,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> model.Page:
-    """All that the page shows; its `port` is for the command that reaches the leader."""
+    """All that the page shows; a command to reach the leader names its `port`."""
     state, reconciler = service.state, service.reconciler
     wall, leader = service.clock.wall(), service.led_elsewhere()
     # 1. What this process does, or who leads and how to reach that one.

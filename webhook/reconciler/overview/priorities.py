@@ -84,7 +84,7 @@ def _by_name(snapshot: Snapshot, rows: Rows) -> defaultdict[Name, list[Rows]]:
 
 
 def _let_go(state: State, policy_set: PolicySet, rows: Rows, now: float) -> tuple[Mask, Floats]:
-    """Whether some policy may evict the pods in these rows, and from when on (seconds)."""
+    """Whether some policy may evict these pods (rows), and from when on (seconds)."""
     snapshot, pods = state.snapshot, state.snapshot.pods
     may, until = np.zeros(rows.size, np.bool_), np.full(rows.size, np.inf)
     for policy in policy_set.policies.preemption:

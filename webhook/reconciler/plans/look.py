@@ -25,9 +25,9 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import Evaluator, on_nodes
 from webhook.reconciler.evaluate.limits import beyond_budget
-from webhook.reconciler.evaluate.pods_ahead import taken_by
+from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.plans.actions import Do, End, Ending, Spare, Step, Verb, Wait
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, over, stays
 from webhook.reconciler.plans.room import claims_in_the_way, later_equals, to_displace
@@ -192,7 +192,7 @@ class Look:
         return not plan.left_out.issuperset(fits(self.snapshot, pod))
 
     def _lost(self) -> End | None:
-        """Why a member will have no room, on its node or elsewhere; None if it will."""
+        """Why a member will have no room, here or elsewhere; None if it will."""
         plan, snapshot = self.plan, self.snapshot
         for member, pod in self.pods:
             node, later = member.node, later_equals(plan, member, self.plans)
@@ -281,8 +281,7 @@ class Look:
             if self.fresh and elsewhere:
                 return End(Ending.OUTDATED, "it fits without preemption by now")
             # 3. A pod in front would take the room.
-            taken = contested and taken_by(self.evaluator, pod, policy, node, going, plan=plan.id, at=self.at)
-            if taken:
+            if contested and (taken := self._taken(pod, node, going, policy)):
                 return End(Ending.OUTDATED, taken)
             # 4. Some are not needed. Two members might count on one node elsewhere.
             if node in fitting or (elsewhere and plan.gone and len(self.pods) == 1):
@@ -293,13 +292,29 @@ class Look:
             staying -= {pods.uids[row] for row in needed.tolist()}
         return Spare(frozenset(staying), why) if staying else None
 
+    def _taken(self, pod: Pod, node: str, going: Rows, policy: PreemptionPolicy) -> str:
+        """Why the node is not left to the pod once its plan is done; empty if it is.
+
+        Pods that leave anyway are gone then, too, if the plan counts on them.
+        """
+        ahead = PodsAhead(self.evaluator, (pod,), self.at, plan=self.plan.id)
+        there = on_nodes(self.snapshot, going, (node,))
+        if not len(there) or not ahead.groups:
+            return ""
+        soon = min(policy.wait_for_terminating, policy.plan_timeout)
+        leaving = np.setdiff1d(self.evaluator.room_within(soon, self.at), there)
+        needed = on_nodes(self.snapshot, leaving, (node,))
+        if len(needed):
+            needed = victims_needed(self.snapshot, pod, node, needed, without=there)
+        return ahead.taker(node, np.append(there, needed), evicts=False)
+
     def _in_time(self, policy: PreemptionPolicy) -> Rows:
         """Pods that leave in time; none on its nodes that other plans have yet to ask."""
         plan, snapshot, pods = self.plan, self.snapshot, self.snapshot.pods
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
         leaving = self.evaluator.room_within(wait, self.at)
-        here, planned = snapshot.nodes.rows_of(plan.nodes), list[int]()
-        for row in leaving[np.isin(pods.node[leaving], here)].tolist():
+        planned = list[int]()
+        for row in on_nodes(snapshot, leaving, plan.nodes).tolist():
             uid = pods.uids[row]
             if any(other is not plan and uid in other.needed for other in self.plans.of(uid)):
                 planned.append(row)

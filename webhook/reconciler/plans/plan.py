@@ -255,7 +255,7 @@ class PlanIndex:
         return self._known.get(value, {}).values()
 
     def stands(self, pod: Pod) -> bool:
-        """Whether a pod's notice is of a plan that wants it to go, or it leaves anyway."""
+        """Whether a plan stands behind a pod's notice, or the pod leaves anyway."""
         record, uid = notice_of(pod), pod.metadata.uid
         plan = self.by_id.get(record.plan) if record else None
         wanted = plan and (uid in plan.needed or (uid in plan.gone and not plan.ended))

@@ -107,15 +107,18 @@ class PlanManager:
         )
         self.take_up(plan, victims, ends)
         if self.dry_run:
-            # It is held while its preemptor is pending and its room is there.
-            for member in plan.unplaced:
-                member.nominated = True
-            plan.announced = plan.rehearsed = True
+            self._rehearse(plan, now)
             plan.emptied = now + emptied - wall
-            for uid, eviction in plan.evictions.items():
-                self._log.asked(uid, eviction, now)
         plan.approved = self.context.judged_by(policy, now)
         return plan
+
+    def _rehearse(self, plan: Plan, now: float) -> None:
+        """It is held while its preemptor is pending and its room is there."""
+        for member in plan.unplaced:
+            member.nominated = True
+        plan.announced = plan.rehearsed = True
+        for uid, eviction in plan.evictions.items():
+            self._log.asked(uid, eviction, now)
 
     def take_up(self, plan: Plan, victims: Iterable[Pod], ends: Mapping[str, float]) -> None:
         """Have decisions count on it: who leaves or is nominated, rates and devices.
@@ -326,7 +329,7 @@ class PlanManager:
         return step
 
     def touched(self, end: float) -> Iterator[Plan]:
-        """The plans that are due or that something happened to, until `end` (stopwatch)."""
+        """The plans that are due or touched, until `end` (stopwatch)."""
         now, plans = self.clock.monotonic(), self.index.by_id
         for plan in plans.values():
             if min(plan.deadline, plan.wake) <= now:
