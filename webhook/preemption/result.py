@@ -11,11 +11,11 @@ import numpy as np
 from webhook.preemption.filters.counters import Counter
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.ranking import Ranking, Score
-from webhook.preemption.snapshot.columns import Floats, Mask, Rows
+from webhook.preemption.snapshot.columns import Floats, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
-from webhook.preemption.victims.eligible import ExcludedPod, Exclusion, PotentialVictims
+from webhook.preemption.victims.eligible import ExcludedPod, PotentialVictims
 from webhook.preemption.victims.rules import VictimReason
 
 
@@ -79,7 +79,7 @@ class Decision:
         if row is None or not self.asks_for_devices:
             return []
         claims, pods = self._fresh.device_claims, self._fresh.pods
-        may_go = self._potential.code == Exclusion.NONE
+        may_go = self._potential.may_go
         freed = claims.freed_without({pods.uids[pod] for pod in pods.on_node(row) if may_go[pod]})
         by_driver: dict[str, set[DeviceId]] = {}
         for published in self._fresh.devices.local.get(node, {}).values():
@@ -140,8 +140,7 @@ class Decision:
         """The pods (rows) that may be victims on nodes that evictions can help."""
         pods, failures = self._fresh.pods, self._failures
         helped = np.append((failures.code > 0) & failures.resolvable, False)  # -1, no node, reads the last one
-        may_go: Mask = self._potential.code[: pods.rows] == Exclusion.NONE
-        return np.flatnonzero(may_go & helped[pods.node[: pods.rows]])
+        return np.flatnonzero(self._potential.may_go & helped[pods.node[: pods.rows]])
 
     def cheapness(self, rows: Rows) -> Floats:
         """How soon each pod goes among those of its node: the larger the sooner."""

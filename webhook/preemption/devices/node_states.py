@@ -24,7 +24,7 @@ from webhook.preemption.devices.device_selector import value_of
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, gather_pools, judge_remote
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Ints32, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -190,7 +190,7 @@ class _Kind(NamedTuple):
     group: tuple[object, ...]
 
 
-def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.int32]) -> list[NDArray[Any]]:
+def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: Ints32) -> list[NDArray[Any]]:
     """Two columns a request, and one for capacity if amounts are asked for."""
     columns: list[NDArray[Any]] = []
     for request in requests:
@@ -206,7 +206,7 @@ def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.
     return columns
 
 
-def _equal(snapshot: Snapshot, names: Sequence[str], shape: NDArray[np.int32], of: Rows, starts: Rows) -> list[Ints]:
+def _equal(snapshot: Snapshot, names: Sequence[str], shape: Ints32, of: Rows, starts: Rows) -> list[Ints]:
     """By attribute the node's first device with this value, -1 without one, -2 of no type."""
     columns = []
     shapes = snapshot.devices.shapes

@@ -6,7 +6,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.devices import (
     DeviceClass,
@@ -21,7 +20,7 @@ from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import keep_off
 from webhook.policy.cel.program import CelError, CelRuntimeError
 from webhook.preemption.devices.device_selector import SelectorProgram, device_selector, facts_of
-from webhook.preemption.snapshot.columns import Mask
+from webhook.preemption.snapshot.columns import Ints8, Mask
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -56,7 +55,7 @@ class Request(NamedTuple):
     mode: str
     number: int
     admin: bool
-    selects: NDArray[np.int8]
+    selects: Ints8
     tolerated: Mask
     capacity: dict[str, int]
     selectors: Selectors

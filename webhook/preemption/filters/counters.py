@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.amounts import Amounts
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Ints32, Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -47,16 +47,16 @@ class PlacedPods(NamedTuple):
     without: Rows
     coming: Rows
 
-    def those(self, ids: NDArray[np.int32], wanted: Mask) -> tuple[Rows, Rows]:
+    def those(self, ids: Ints32, wanted: Mask) -> tuple[Rows, Rows]:
         """Rows and nodes of those whose id is wanted, coming ones last; `ids` are by pod row."""
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
         coming = self.coming[wanted[ids[self.coming]]]
-        rows = np.flatnonzero(wanted[ids[: pods.rows]])
-        on = pods.node[rows]
+        rows = np.flatnonzero(wanted.take(ids[: pods.rows]))
+        on = pods.node.take(rows)
         valid = np.append(nodes.valid[: nodes.rows], False)  # -1, no node, reads the last one
-        placed = valid[on] & ~np.isin(rows, self.without)
-        on = np.append(on[placed], pods.nominated[coming])
-        return np.append(rows[placed], coming), on.astype(np.intp)
+        placed = np.flatnonzero(valid.take(on) & ~np.isin(rows, self.without))
+        on = np.append(on.take(placed), pods.nominated[coming])
+        return np.append(rows.take(placed), coming), on.astype(np.intp)
 
 
 Reach = tuple[str, NDArray[Any]]
@@ -95,7 +95,7 @@ class Counter:
         over = used > self.limit
         return over if self.again is None else over & (used < self.again)
 
-    def rooms(self, nodes: Rows, gone: Rows, on: NDArray[np.int32] | None = None) -> list[_Slack]:
+    def rooms(self, nodes: Rows, gone: Rows, on: Ints32 | None = None) -> list[_Slack]:
         """How much it may still grow beside the nominated pods, and without them.
 
         Pods on other nodes count within reach: `on` has the nodes of all pods by row.
@@ -229,7 +229,7 @@ class _Unused:
 def things_in_use(
     stage: str,
     placed: PlacedPods,
-    ids: NDArray[np.int32],
+    ids: Ints32,
     things: Mapping[int, Sequence[Thing]],
     own: Collection[Thing],
     *,
@@ -276,7 +276,7 @@ def resource_counters(
 
     def counter(name: str, used: Ints, limit: Ints, column: Ints | None = None) -> Counter:
         def share(rows: Rows, _nodes: Rows) -> Ints:
-            return (rows > 0).astype(np.int64) if column is None else column[rows]
+            return (rows > 0).astype(np.int64) if column is None else column.take(rows)
 
         base = used[:count]
         if len(without):

@@ -22,7 +22,7 @@ from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, 
 from webhook.preemption.filters.devices import REASONS, DeviceFilter
 from webhook.preemption.filters.placement import WRONG_NAME, declaring_mask, elsewhere, placement_masks
 from webhook.preemption.filters.volume_limits import EXCEEDED
-from webhook.preemption.snapshot.columns import Mask, Rows
+from webhook.preemption.snapshot.columns import Ints8, Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -185,7 +185,7 @@ def nodes_where_preemption_might_help(failures: Failures) -> Rows:
 
 
 def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: str) -> list[FilterCheck]:
-    """The reasons not to fit that a node can have, in the order of kube-scheduler's plugins."""
+    """A node's possible reasons not to fit, in the order of kube-scheduler's plugins."""
     nodes, incoming, devices = state.snapshot.nodes, state.incoming, state.devices
     checks: list[FilterCheck] = []
     used: dict[str, list[Usage]] = {}
@@ -235,7 +235,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> list[NDArray[Any]]:
     code = np.where(nodes.valid[: nodes.rows], 0, -1).astype(np.int16)
     resolvable = np.zeros(nodes.rows, np.bool_)
     lacking: list[Mask] = []
-    judged: NDArray[np.int8] | None = None
+    judged: Ints8 | None = None
     for number, check in enumerate(state.checks, start=1):
         cures: Mask | bool = check.resolvable
         if check.mask is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Ints32, Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term, compile_terms
 from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -68,11 +68,11 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
     table = ("spread", constraint.namespace, constraint.key)
     matches: Mask = snapshot.table(table, pods.identities, np.bool_, constraint.selects)
     rows, on = live.those(pods.identity, matches)
-    counted = included[on] & ~pods.terminating[rows]
+    counted = included.take(on) & ~pods.terminating.take(rows)
     if constraint.counts_nothing:
         counted[:] = False
     domains = nodes.label(key)
-    counts = _domain_counts(snapshot, key, on[counted])
+    counts = _domain_counts(snapshot, key, on.take(np.flatnonzero(counted)))
     eligible = np.full(len(counts), False)
     eligible[domains[included]] = True
     room = constraint.max_skew - int(constraint.matches(incoming.labels))
@@ -112,7 +112,7 @@ def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
         stage="affinity",
         base=np.full(nodes.rows, 0),
         limit=fewest - 1,
-        share=lambda rows, _nodes: -(matches[identity[rows]] & (rows > 0)).astype(np.int64),
+        share=lambda rows, _nodes: -(matches.take(identity.take(rows)) & (rows > 0)).astype(np.int64),
         again=np.full(nodes.rows, total),
     )
 
@@ -141,16 +141,16 @@ def _existing_anti_affinity(incoming: PodInfo, live: PlacedPods) -> list[Counter
     return [_nobody(stage, live, key, pods.anti_set, terms) for key, terms in by_key]
 
 
-def _nobody(stage: str, live: PlacedPods, key: str, ids: NDArray[np.int32], values: NDArray[Any]) -> Counter:
+def _nobody(stage: str, live: PlacedPods, key: str, ids: Ints32, values: NDArray[Any]) -> Counter:
     """Of the pods whose id has a value none may be in the node's domain."""
     rows, on = live.those(ids, values > 0)
     domains = live.snapshot.nodes.label(key)
-    base = _domain_counts(live.snapshot, key, on, values[ids[rows]])[domains]
+    base = _domain_counts(live.snapshot, key, on, values.take(ids.take(rows)))[domains]
     share = _share(ids, values, domains >= 0)
     return Counter(stage, base, np.zeros_like(base), share, reach=(key, domains))
 
 
-def _spread_limit(room: int, min_domains: int, counts: Ints, eligible: Mask, domains: NDArray[np.int32]) -> Ints:
+def _spread_limit(room: int, min_domains: int, counts: Ints, eligible: Mask, domains: Ints32) -> Ints:
     """The most matching pods in a domain: skew is measured against the fewest in others."""
     if room < 0:
         return np.full(len(domains), -UNBOUNDED)
@@ -176,17 +176,13 @@ def _term_matches(snapshot: Snapshot, terms: Sequence[Term]) -> Mask:
 
 def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None = None) -> Ints:
     """How many pods on these nodes are in each domain, by value id; the last, for none, has 0."""
-    domains = snapshot.nodes.label(key)[on]
-    inside = domains >= 0
-    if weights is not None:
-        weights = weights[inside]
-    count = len(snapshot.nodes.values_of(key)) + 1
-    return np.bincount(domains[inside], weights, count).astype(np.int64)
+    domains = snapshot.nodes.label(key).take(on)
+    counts = np.bincount(domains + 1, weights, len(snapshot.nodes.values_of(key)) + 1)
+    counts[0] = 0
+    return np.roll(counts, -1).astype(np.int64)
 
 
-def _share(
-    ids: NDArray[np.int32], values: NDArray[Any], where: Mask, nothing: Mask | None = None
-) -> Callable[[Rows, Rows], Ints]:
+def _share(ids: Ints32, values: NDArray[Any], where: Mask, nothing: Mask | None = None) -> Callable[[Rows, Rows], Ints]:
     """What pods add on nodes where that counts: the value of their id; `ids` is by pod row.
 
     Row 0 and those marked in `nothing`, by pod row, add nothing.
@@ -195,8 +191,8 @@ def _share(
     def share(pods: Rows, nodes: Rows) -> Ints:
         counts = where[nodes] & (pods > 0)
         if nothing is not None:
-            counts &= ~nothing[pods]
-        added = values[ids[pods]] * counts
+            counts &= ~nothing.take(pods)
+        added = values.take(ids.take(pods)) * counts
         return added.astype(np.int64, copy=False)
 
     return share

@@ -17,7 +17,7 @@ from webhook.preemption.filters.filtering import Failures, nodes_where_preemptio
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.eligible import PotentialVictims
 
 
 class Price(NamedTuple):
@@ -68,7 +68,7 @@ class EvictionUnits(NamedTuple):
         """
         victims, members = self.victims, self.snapshot.pods.grouped.members
         units, made = victims.units, dict[tuple[int, int], Unit]()
-        for row in rows[victims.code[rows] == Exclusion.NONE].tolist():
+        for row in rows[victims.may_go[rows]].tolist():
             group = int(units.group[row]) if units is not None else 0
             above = int(units.above[row]) if units is not None and units.above is not None else 0
             if not group:

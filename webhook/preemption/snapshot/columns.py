@@ -19,6 +19,8 @@ S = TypeVar("S", bound=np.generic)
 V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
 Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+Ints8 = NDArray[np.int8]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Bits = NDArray[np.uint64]

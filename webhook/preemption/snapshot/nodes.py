@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.bounded import Newest
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.placement import Taint
 from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
-from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, array, listed
+from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Ints32, Mask, Rows, array, listed
 
 MOST_LABEL_COLUMNS = 64
 """So many columns of labels are kept, those asked for last: tenants write keys into their pods."""
@@ -23,7 +22,7 @@ TaintKey = tuple[tuple[str, str, str], ...]
 class LabelColumn(NamedTuple):
     """One label over all nodes: the id of each node's value, -1 for none, and ids by value."""
 
-    ids: NDArray[np.int32]
+    ids: Ints32
     values: dict[str, int]
 
 
@@ -128,7 +127,7 @@ class Nodes(Columns):
             self._alphabet[sorted(range(self.rows), key=self.names.__getitem__)] = np.arange(self.rows)
         return self._alphabet
 
-    def label(self, key: str) -> NDArray[np.int32]:
+    def label(self, key: str) -> Ints32:
         """By row the id of the node's value of a label, -1 if it has none."""
         return self._columns.made(key, self._column, key).ids
 

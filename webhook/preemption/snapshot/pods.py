@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
-from webhook.preemption.snapshot.columns import Columns, Interner, Rows, RowSet, array, grown, listed, take_out
+from webhook.preemption.snapshot.columns import Columns, Interner, Ints32, Rows, RowSet, array, grown, listed, take_out
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
 from webhook.preemption.snapshot.pod_info import (
@@ -109,7 +108,7 @@ class Pods(Columns):
         return self._index.get(namespace, {}).get(name)
 
     def rows_of(self, pods: Iterable[tuple[str, ...]]) -> Rows:
-        """The rows of the pods of these namespaces and names, ascending, without unknown ones."""
+        """The rows of pods by namespace and name, ascending, without unknown ones."""
         return np.array(sorted(row for pod in pods if (row := self.find(*pod)) is not None), np.intp)
 
     def key(self, row: int) -> str:
@@ -121,10 +120,14 @@ class Pods(Columns):
         self._fit_slots(row, 0)
         return [*self.slots[row, : self.nodes.pod_count[row]].tolist()]
 
-    def slots_of(self, nodes: Rows) -> NDArray[np.int32]:
-        """The nodes' pods, one row a node, most important first, as wide as the fullest."""
+    def width(self, nodes: Rows) -> int:
+        """How many pods the fullest of these nodes has; the `slots` have a row for each."""
         self._fit_slots(self.nodes.rows, 0)
-        width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
+        return int(self.nodes.pod_count[nodes].max(initial=0))
+
+    def slots_of(self, nodes: Rows) -> Ints32:
+        """The nodes' pods, one row a node, most important first, as wide as the fullest."""
+        width = self.width(nodes)
         return self.slots[nodes, :width]
 
     def leaving(self) -> Rows:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from webhook.preemption.snapshot.columns import Floats, Ints, Rows, grown
+from webhook.preemption.snapshot.columns import Floats, Ints, Ints32, Rows, grown
 from webhook.preemption.snapshot.pods import Pods
 
 Keys = Callable[[Rows], list[Floats | Ints]]
@@ -30,14 +29,14 @@ class SlotOrder:
         """By node row the count of changes at which its pods were put in order, -1 for never."""
         self._outside: dict[int, Ints] = {}
 
-    def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> NDArray[np.int32]:
+    def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> Ints32:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
 
         As wide as the fullest node, 0 for no more pods. Each of the `outside` has by pod row a
         number that keys look at. Where it is another one, a node is put in order again.
         """
         pods = self._pods
-        width = pods.slots_of(nodes).shape[1]
+        width = pods.width(nodes)
         self._fit(pods.slots.shape)
         for number, values in enumerate(outside):
             self._compare(number, values)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Ints8, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.units import Units
 
@@ -207,14 +207,15 @@ class Candidates(NamedTuple):
         of, ends = np.repeat(np.arange(len(chosen)), sizes), np.cumsum(sizes)
         starts = ends - sizes
         place = np.arange(len(of)) + (self.starts[chosen] - starts)[of]
-        rows, group = self.pods[place], self.group[place]
-        told = victims_in(self.snapshot, rows, group.tolist())
-        keys: list[NDArray[Any]] = [~self.violating[place], self.snapshot.pods.start[rows]]
+        rows, group, pods = self.pods[place], self.group[place], self.snapshot.pods
+        keys: list[NDArray[Any]] = [~self.violating[place], pods.start[rows]]
         if self.units is not None:  # equal ones by name: the order of the input does not matter
-            groups = np.array([victim.group for victim in told])
-            keys = [np.array([victim.key for victim in told]), *keys, groups, -self.units.sizes[group]]
-        victims = [told[at] for at in np.lexsort((*keys, -self.priority_of(rows), of)).tolist()]
-        parts = [victims[start:end] for start, end in zip(starts, ends, strict=True)]
+            names = np.array(list(map(pods.key, rows.tolist())))
+            groups = np.array([str(pods.groups.values[id_]) for id_ in group.tolist()])
+            keys = [names, *keys, groups, -self.units.sizes[group]]
+        order = np.lexsort((*keys, -self.priority_of(rows), of))
+        victims = victims_in(self.snapshot, rows[order], group[order].tolist())
+        parts = [victims[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         counts = self.violations[chosen].tolist()
         return list(map(Candidate, self.names(chosen), parts, counts))
 
@@ -223,5 +224,5 @@ class Candidates(NamedTuple):
         return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
 
 
-CandidateFilter = Callable[[Candidates], NDArray[np.int8]]
+CandidateFilter = Callable[[Candidates], Ints8]
 """Says of each candidate 0 if it may be selected, else the caller's code for why not."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.pods import silence
 from webhook.policy.model.creation import at_creation
-from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows, Table
+from webhook.preemption.snapshot.columns import Floats, Ints, Ints8, Mask, Rows, Table
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Identity, Profile
@@ -83,7 +83,7 @@ class PotentialVictims(NamedTuple):
     incoming: PodInfo
     rules: Rules
     now: float
-    code: NDArray[np.int8]
+    code: Ints8
     leaving: Mask | None = None
     """The pods that go anyway, by pod row: nobody else goes to let them stay."""
     units: Units | None = None
@@ -92,17 +92,21 @@ class PotentialVictims(NamedTuple):
     """What the policy counts beyond priority; None if nothing."""
 
     @property
+    def may_go(self) -> Mask:
+        """Which pods may go, by pod row."""
+        return ~self.code.astype(np.bool_)
+
+    @property
     def rows(self) -> Rows:
         """The pods on nodes that may go, ascending."""
-        on_node = self.snapshot.pods.node[: len(self.code)] >= 0
-        return np.flatnonzero(on_node & (self.code == Exclusion.NONE))
+        return np.flatnonzero((self.snapshot.pods.node[: len(self.code)] >= 0) & self.may_go)
 
     def exclude_by_budget(self, rows: Rows) -> None:
         """Let these pods stay for their budgets, and their groups with them."""
         self.code[rows] = Exclusion.BUDGET
         if self.units is not None:
-            kept = self.units.kept_by(self.code == Exclusion.BUDGET)
-            _apply(self.code, kept, Exclusion.GROUP)
+            kept = self.units.groups_of(self.units.member_of[rows])
+            _apply(self.code, kept.take(self.units.group), Exclusion.GROUP)
 
     def slots_of(self, nodes: Rows, others: Rows | None = None) -> NDArray[Any]:
         """The nodes' pods, one row a node, as they are put back; 0 for no more.
@@ -266,7 +270,7 @@ def potential_victims(
             np.bool_,
             lambda profile: not rules.reason(profile, classes).may_go,
         )
-        _apply(code, stays[pods.profile[:count]], Exclusion.PROFILE)
+        _apply(code, stays.take(pods.profile[:count]), Exclusion.PROFILE)
         ends = protection_ends(snapshot, rules, now, incoming.priority)
         _apply(code, None if ends is None else now < ends, Exclusion.PROTECTED)
         if rules.pairs is not None:
@@ -274,7 +278,7 @@ def potential_victims(
     _apply(code, exclusions, Exclusion.EXCLUDED)
     strict, evicts = rules.strict_budgets, rules.evicts
     if (strict or evicts) and len(snapshot.budgets):
-        rows = np.flatnonzero((code == Exclusion.NONE) & (pods.node[:count] >= 0))
+        rows = np.flatnonzero((code == 0) & (pods.node[:count] >= 0))
         exhausted, several = snapshot.budgets.refused(rows, strict=strict, evicts=evicts)
         code[exhausted] = Exclusion.BUDGET
         code[several] = Exclusion.SEVERAL_BUDGETS
@@ -288,7 +292,7 @@ def static_pods(snapshot: Snapshot) -> Mask:
     """The static pods, by row: the object shows what its kubelet runs from a file."""
     pods = snapshot.pods
     static: Mask = snapshot.table(("static",), pods.owners, np.bool_, lambda owner: owner.kind == "Node")
-    return static[pods.owner[: pods.rows]] if static.any() else np.broadcast_to(np.False_, pods.rows)
+    return static.take(pods.owner[: pods.rows]) if static.any() else np.broadcast_to(np.False_, pods.rows)
 
 
 def only_pods(
@@ -306,42 +310,40 @@ def only_pods(
     return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code, None, units, costs)
 
 
-def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> None:
+def _exclude_units(code: Ints8, units: Units, snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> None:
     """Exclude the members of groups that cannot go whole."""
-    pods = snapshot.pods
+    group = units.member_of
     _apply(code, units.never, Exclusion.NEVER_DISRUPTED)
-    own = pods.groups.find(group_of(incoming.pod))
+    own = snapshot.pods.groups.find(group_of(incoming.pod))
     if own:
-        _apply(code, units.member_of == own, Exclusion.OWN_GROUP)
+        _apply(code, group == own, Exclusion.OWN_GROUP)
+    rows = np.flatnonzero((group > 0) & (code == 0))
     if rules.strict_budgets and len(snapshot.budgets):
         # All members of a group go at once, as its budgets let go over the whole cluster
-        group = units.member_of
-        may_go = code == Exclusion.NONE
-        rows = np.flatnonzero((group > 0) & may_go)
         violating = snapshot.budgets.violating(rows, strict=True, evicts=rules.evicts, groups=group[rows])
         beyond = rows[violating]
         if units.above is not None:
             # What the group can spare may go by itself; the others may not go with it
-            beyond = np.flatnonzero(units.groups_of(group[beyond])[units.group] & may_go)
+            beyond = rows[units.groups_of(group[beyond])[units.group[rows]]]
         code[beyond] = Exclusion.GROUP_BUDGET
-    staying = (units.member_of > 0) & (code != Exclusion.NONE)
-    _apply(code, units.kept_by(staying), Exclusion.GROUP)
+        rows = rows[code[rows] == 0]
+    kept = np.bincount(group.take(rows), minlength=len(units.sizes)) < units.sizes
+    code[rows.compress(kept.take(units.group.take(rows)))] = Exclusion.GROUP
 
 
-def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
+def _apply(code: Ints8, excluded: Mask | None, rule: int) -> None:
     if excluded is not None:
-        np.copyto(code, np.int8(rule), where=excluded & (code == Exclusion.NONE))
+        code += (excluded & (code == 0)).view(np.int8) * np.int8(rule)
 
 
 def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
     """When each pod's protection ends, in seconds since the epoch; None if no pod has any now.
 
     A window begins with the pod's start: before that the end is infinite. A pod without a window has
-    minus infinity. If the protection has a schedule, all windows end with that. For a preemptor of a
-    `priority` the windows count, too, in which a PriorityClass tolerates its preemption.
+    -inf. If the protection has a schedule, all windows end with that. For a preemptor of a `priority`
+    the windows count, too, in which a PriorityClass tolerates its preemption.
     """
-    pods = snapshot.pods
-    classes = snapshot.classes
+    pods, classes = snapshot.pods, snapshot.classes
     until = rules.protects_until(now)
     ends: list[Floats] = []
 
@@ -394,5 +396,5 @@ def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> Mask:
 
     by_profile = Table(pods.profiles, np.bool_, of_class).column()
     by_identity = Table(pods.identities, np.bool_, partial(_names, matcher, snapshot)).column()
-    matched: Mask = by_profile[pods.profile[: pods.rows]] & by_identity[pods.identity[: pods.rows]]
+    matched: Mask = by_profile.take(pods.profile[: pods.rows]) & by_identity.take(pods.identity[: pods.rows])
     return matched

@@ -3,7 +3,7 @@
 All pods that may go are taken away. Where the preemptor then fits, they are put back one by one: those
 beyond a budget first, then the others, most important first. Each stays if the preemptor still fits.
 Nodes are the columns of matrices whose k-th row holds the k-th pod of every node: one step handles a
-pod of each. Nodes with many pods are handled apart, so that a few full ones do not make all rows long.
+pod of each. Nodes with many pods are handled apart: a few full ones would make all rows long.
 
 Pods of one node that go together are one step, that of the first; the others are in further *layers*
 there.
@@ -30,7 +30,7 @@ from webhook.preemption.filters.filtering import (
 )
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.eligible import PotentialVictims
 from webhook.preemption.victims.units import PodsOfNodes
 
 Meter = Usage | DeviceFilter
@@ -104,10 +104,11 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
     parts = [_NO_VICTIMS]
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         pods = _pods_of(victims, nodes[here], elsewhere[here])
-        parts.append(_victims_on(state, victims, meters, pods))
+        if len(pods.nodes):
+            parts.append(_victims_on(state, victims, meters, pods))
     if across:
         pods = _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])
-        if pods.rows.any():
+        if len(pods.nodes):
             parts.append(_small_sets(state, meters, pods))
     on, rows, violating, of = map(np.concatenate, zip(*parts, strict=True))
     snapshot, units = state.snapshot, victims.units
@@ -125,12 +126,15 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
-    """The pods of these nodes that may go, and those `elsewhere` in the way."""
+    """The pods of these nodes that may go, and those `elsewhere` in the way; only nodes with any."""
     across = elsewhere.size > 0
     slots = victims.slots_of(nodes, elsewhere if across else None)
     rows = np.ascontiguousarray(slots.T, np.intp)
-    rows *= victims.code.take(rows) == Exclusion.NONE
+    rows *= victims.may_go.take(rows)
     pods = PodsOfNodes(nodes, rows[:, None], across=across)
+    some = pods.units.any(axis=0)
+    if not some.all():
+        pods = pods.only(np.flatnonzero(some))
     return pods if victims.units is None else pods.in_units(victims.units)
 
 
@@ -154,11 +158,6 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
     beyond = partial(state.snapshot.budgets.violating, strict=strict, evicts=evicts)
     make_room = partial(_Room, state, meters)
     # Take away all that may go; only nodes on which the preemptor then fits are left
-    some = pods.units.any(axis=0)
-    if not some.any():
-        return _NO_VICTIMS
-    if not some.all():
-        pods = pods.only(np.flatnonzero(some))
     room = make_room(pods)
     fits = room.fits_beside()
     if not fits.all():

@@ -12,10 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.policy.model.preemption import GroupDisruption
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows, ranked
+from webhook.preemption.snapshot.columns import Ints, Ints8, Ints32, Mask, Rows, ranked
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
@@ -36,21 +35,21 @@ class Units(NamedTuple):
     that do not say it.
     """
 
-    group: NDArray[np.int32]
+    group: Ints32
     never: Mask | None
     priority: Ints
     sizes: Ints
-    above: NDArray[np.int32] | None
+    above: Ints32 | None
     by_policy: GroupDisruption
 
-    def importance(self, member_index: NDArray[np.int32]) -> Ints:
+    def importance(self, member_index: Ints32) -> Ints:
         """One number to order units.
 
         By priority; then groups, the larger first, single pods, and spared ones by `member_index`.
         """
         sizes = np.minimum(self.sizes, _LARGEST)
         sizes[0] = -(1 << 28)
-        importance: Ints = (self.priority << 30) + sizes[self.group]
+        importance: Ints = (self.priority << 30) + sizes.take(self.group)
         if self.above is not None:
             spared = np.flatnonzero(self.above > 0)
             indices = np.minimum(member_index[spared], _LARGEST)
@@ -58,11 +57,11 @@ class Units(NamedTuple):
         return importance
 
     @property
-    def member_of(self) -> NDArray[np.int32]:
+    def member_of(self) -> Ints32:
         """The id of the pod's group if that goes whole, with or without the pod; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
-    def goes_with(self, rows: Rows) -> NDArray[np.int32]:
+    def goes_with(self, rows: Rows) -> Ints32:
         """If these pods go, the id of the group that each goes with, else 0."""
         member_of = self.member_of[rows]
         return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
@@ -71,11 +70,7 @@ class Units(NamedTuple):
         """The marked pods, and all members of groups that go with one of them."""
         return marked | self.groups_of(self.group[marked])[self.member_of]
 
-    def kept_by(self, staying: Mask) -> Mask:
-        """The pods that stay because others of their group are `staying`."""
-        return self.groups_of(self.member_of[staying])[self.group] & ~staying
-
-    def groups_of(self, ids: NDArray[np.int32]) -> Mask:
+    def groups_of(self, ids: Ints32) -> Mask:
         """By id of a group, whether it is among these; 0 never is."""
         there = np.bincount(ids, minlength=len(self.sizes)) > 0
         there[0] = False
@@ -109,16 +104,16 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
     grouped, ids = pods.grouped, pods.groups
     grouped.refresh(pods.priority, pods.beyond)
     table = snapshot.table(("group fate", grouped.version, default), ids, np.int8, fate)
-    fates: NDArray[np.int8] = table[: len(ids)]
+    fates: Ints8 = table[: len(ids)]
     if not fates[1:].any():
         return None
     whole = fates == _WHOLE
-    group = np.where(whole, np.arange(len(ids), dtype=np.int32), np.int32(0))[of_pod]
+    group = np.where(whole, np.arange(len(ids), dtype=np.int32), np.int32(0)).take(of_pod)
     group[pods.node[: pods.rows] < 0] = 0
     # The group's priority counts for its members; of a group that has none, the highest of them
     said = snapshot.table(("group priority", grouped.version), ids, np.int64, own_priority)[: len(ids)]
     said = np.where(said == _UNSAID, grouped.highest[: len(ids)], said)
-    priority = np.where(group > 0, said[group], pods.priority[: pods.rows])
+    priority = np.where(group > 0, said.take(group), pods.priority[: pods.rows])
     never, above = fates == _NEVER, None
     spared = _spared(snapshot, leaving)
     spared = spared[group[spared] > 0]
@@ -180,8 +175,9 @@ class PodsOfNodes(NamedTuple):
         """The same with what goes together at the step of the first pod."""
         pods, rows = self, self.rows[:, 0]
         group = units.group.take(rows)
-        step, column = np.divmod(np.flatnonzero(group > 0), len(self.nodes))
-        layer, first, _ = ranked(group[step, column].astype(np.int64) * len(self.nodes) + column)
+        members = np.flatnonzero(group > 0)
+        step, column = np.divmod(members, len(self.nodes))
+        layer, first, _ = ranked(group.take(members).astype(np.int64) * len(self.nodes) + column)
         if layer.any():
             layered = np.zeros((len(rows), 1 + layer.max(), len(self.nodes)), np.intp)
             layered[:, 0] = rows
