@@ -14,6 +14,7 @@ from webhook.preemption.result import StaleDecisionError
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.victims.candidates import Candidate, Candidates, Victim
 from webhook.preemption.victims.costs import COST_KEYS
+from webhook.preemption.victims.eligible import only_pods
 from webhook.preemption.victims.rules import kubernetes_rules
 
 
@@ -31,7 +32,7 @@ def ranked(*given):
     victims = [victim for one in given for victim in one.victims]
     pods = [pod(one.name, on=one.node, priority=one.priority, started=abs(NOW - one.start_time)) for one in victims]
     snapshot = snapshot_of(cluster([node(one.node) for one in given], pods, pod("preemptor")))
-    return Ranking(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
+    return Ranking(Candidates.of(snapshot, given), only_pods(snapshot, None, []))
 
 
 on_a, on_z = partial(candidate, "a"), partial(candidate, "z")
@@ -93,8 +94,7 @@ NOT_FOR_GANGS = {
 
 def test_gangs_are_compared_by_the_same_keys():
     """A key of `RANKING` has its place in `Price`, in the same order, or a reason why it has none; costs are last."""
-    costs = [key.name for key in COST_KEYS]
-    of_gangs = [*Price._fields[:-1], *costs]
+    of_gangs = [*Price._fields[:-1], *(key.name for key in COST_KEYS)]
     assert Price._fields[-1] == "costs"
     raised = {"victims": "priority_sum", "priority_sum": "victims"}  # priorities are not raised for gangs
     compared = [key.name for key in RANKING if key.name not in NOT_FOR_GANGS]

@@ -1,1 +1,1 @@
-"""The preemption decision, pure: snapshot, filters, victims, extenders, ranking, result."""
+"""The decision, pure: snapshot, filters, victims, extenders, ranking, gangs."""

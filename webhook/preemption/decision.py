@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.extenders import Extender, call_extenders
@@ -21,9 +20,9 @@ from webhook.preemption.filters.filtering import (
 )
 from webhook.preemption.ranking import Ranking
 from webhook.preemption.result import Decision
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Ints8, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
@@ -38,7 +37,7 @@ _PLACED_TOGETHER = (
 _MOST_LOOKS = 8
 """Candidates that are looked at again, 1.3 ms each at 5000 nodes with 50 000 pods."""
 _LOOKS_AT_NODES = 2000
-"""In a small cluster more sets on several nodes are looked at: until so many nodes have been."""
+"""In a small cluster more sets are looked at: until so many nodes have been."""
 
 
 def decide(
@@ -72,7 +71,7 @@ def decide(
     state = prefilter(snapshot, incoming)
     failures = run_filters(state, snapshot.nodes.rows_of(left_out))
     # 3. Whether it may preempt (PodEligibleToPreemptOthers), and has to.
-    reason = why_not_eligible(snapshot, state.incoming, rules, failures, now)
+    reason = why_not_eligible(failures, rules, now)
     if reason or len(failures.fits):
         return Decision(failures, potential, reason=reason)
     # 4. Who would go where evictions can help (nodesWherePreemptionMightHelp, SelectVictimsOnNode).
@@ -82,7 +81,7 @@ def decide(
     candidates = call_extenders(extenders, preemptor, candidates)
     rejections = set[int]()
 
-    def judge(candidates: Candidates) -> NDArray[np.int8]:
+    def judge(candidates: Candidates) -> Ints8:
         codes = np.zeros(len(candidates.nodes), np.int8)
         if candidate_filter is not None and len(codes):
             codes = candidate_filter(candidates)
@@ -92,20 +91,19 @@ def decide(
     candidates = candidates.only(judge(candidates) == 0)
     # 6. The best one (pickOneNodeForPreemption).
     if candidates.group.any() and (incoming.spread or incoming.affinity):
-        candidates = _that_fit_afterwards(candidates, preemptor, potential)
-    ranking = Ranking(candidates, rules, now, potential.costs)
+        candidates = _that_fit_afterwards(candidates, potential)
+    ranking = Ranking(candidates, potential)
     # 7. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
     if rules.across and not ranking.equally_good:
         sets = find_victims(state, potential, nodes, across=True)
         looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))
-        candidates = _that_fit_afterwards(sets, preemptor, potential, candidate_filter and judge, looks)
-        ranking = Ranking(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
+        candidates = _that_fit_afterwards(sets, potential, candidate_filter and judge, looks)
+        ranking = Ranking(call_extenders(extenders, preemptor, candidates), potential)
     return Decision(failures, potential, ranking=ranking, rejections=frozenset(rejections))
 
 
 def _that_fit_afterwards(
     candidates: Candidates,
-    preemptor: Pod,
     potential: PotentialVictims,
     judge: CandidateFilter | None = None,
     looks: int = _MOST_LOOKS,
@@ -118,7 +116,7 @@ def _that_fit_afterwards(
     """
     snapshot = potential.snapshot
     for _ in range(looks if len(candidates.nodes) else 0):
-        ranking = Ranking(candidates, potential.rules, potential.now, potential.costs)
+        ranking = Ranking(candidates, potential)
         first = ranking.equally_good[0]
         best = ranking.best_of_nodes()
         of_nodes = candidates.only(best)
@@ -127,7 +125,7 @@ def _that_fit_afterwards(
         if codes[top] == 0:
             victims, node = of_nodes.victims_of(top), of_nodes.nodes[top]
             alone = (snapshot.pods.node[victims] == node).all()
-            if alone or _failures(snapshot, preemptor, victims).code[node] == 0:
+            if alone or run_filters(prefilter(snapshot, potential.incoming, victims)).code[node] == 0:
                 return of_nodes.only(codes == 0)
         # What rejects the best of a node rejects others there
         left = ~np.isin(candidates.nodes, of_nodes.nodes[codes > 0])
@@ -140,12 +138,13 @@ def _that_fit_afterwards(
     return candidates.only(candidates.elsewhere() == 0)
 
 
-def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
+def why_not_eligible(failures: Failures, rules: Rules, now: float) -> str:
     """Why the pod may not preempt (docs/semantics.md D1), in Kubernetes' words; else empty.
 
     Kubernetes asks after a failure, so a pod that fits on every node is eligible. A policy's pods
     are `preemptionPolicy: Never` by design, for kube-scheduler only.
     """
+    snapshot, incoming = failures.state.snapshot, failures.state.incoming
     if failures.error:
         return f"error: {failures.error}"
     if not (failures.code > 0).any():

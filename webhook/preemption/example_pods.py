@@ -1,7 +1,7 @@
 """What PreemptionPolicies let happen that would surprise their authors, with pods that show it.
 
-The pods are made of what a policy and its pairs name. The decision's rules say who is a victim, the rules of the
-whole set who may make such a pod (`webhook.policy.example_requests`): what is safe only beside a rule is safe.
+Pods are made of what a policy and its pairs name. The decision's rules say who is a victim, those of the
+whole set who may make such a pod (`webhook.policy.example_requests`): what is safe beside a rule is safe.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from webhook.preemption.snapshot.pod_view import Profile, profile_of
 from webhook.preemption.victims.rules import PairMatcher, PodsMatcher, compile_rules
 
 _SCHEDULER = ("object", "spec", "schedulerName")
+_ANNOTATIONS = ("metadata", "annotations")
 _SOME_CLASS = "some-class"
 _LONG = 10**9
 """Seconds of protection that are as good as no end."""
@@ -129,7 +130,8 @@ class _Asked:
         """A preemptor and a victim of a pair; a class and its twin never evict each other."""
         evicting = [pod for pod in chain(*preemptors) if pod.may and pod.meets(pair.preemptors)]
         evicted = [pod for pod in chain(*victims) if pod.may and pod.meets(pair.victims)]
-        return next((pods for pods in product(evicting, evicted) if self._value(pods[0]) != self._value(pods[1])), None)
+        pairs = product(evicting, evicted)
+        return next((pods for pods in pairs if self._value(pods[0]) != self._value(pods[1])), None)
 
     def _value(self, pod: _ExamplePod) -> str:
         return self._policy.preemptors.twins.get(pod.name, pod.name)
@@ -154,13 +156,14 @@ class _Asked:
         schedulers += [((_SCHEDULER, "x"),)] if victims.scheduler_names else []
         keeping = [*product(preemptible, ["false"]), *product(windows, [str(_LONG)])]
         keeping += [(row.annotation, value.replace(ANY, "x")) for row in victims.signals for value in row.protects]
-        annotations: list[Settings] = [((("object", "metadata", "annotations", key), text),) for key, text in keeping]
-        says: Settings = ((("priorityClass", "metadata", "annotations", preemptible[0]), "true"),)
+        annotations: list[Settings] = [((("object", *_ANNOTATIONS, key), text),) for key, text in keeping]
+        says: Settings = ((("priorityClass", *_ANNOTATIONS, preemptible[0]), "true"),)
         opt_in = victims.mode is VictimMode.OPT_IN
 
         def may(request: PolicyRequest) -> bool:
             profile = profile_of(msgspec.convert(request.object, Pod), self._rules.annotations)
-            return self._rules.reason(profile, _classes(request)).may_go and self._rules.protection(profile) < _LONG
+            reason = self._rules.reason(profile, _classes(request))
+            return reason.may_go and self._rules.protection(profile) < _LONG
 
         chosen = [schedulers, [(), *([] if opt_in else annotations)]]
         return self._rows(side, (), [[says if opt_in else ()]], chosen, may)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from webhook.kube.instants import rfc3339
 from webhook.preemption.snapshot.columns import Floats, Mask
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, last_end, seconds
-from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.costs import COST_KEYS, CostKey, last_end, seconds
+from webhook.preemption.victims.eligible import PotentialVictims
 
 PRIORITY_OFFSET = 2**31
 """Added to each priority in a sum: of negative ones fewer pods win, too."""
@@ -36,7 +36,7 @@ class Score(NamedTuple):
 class RankingKey(NamedTuple):
     """One key: the smallest value wins, or the largest if `most` has a word for that.
 
-    `values` gives one entry for each of one or more candidates, None if the rules do not look at the key. For
+    `values` has an entry for each of one or more candidates, None if the rules do not look. For
     people are `heading`, what is `shown`, and `because`, why the winner is preferred.
     """
 
@@ -53,14 +53,13 @@ class RankingKey(NamedTuple):
 
 
 class Ranking:
-    """Candidates compared by these rules and `costs` at `now`, in seconds since the epoch.
+    """Candidates compared by the rules and the costs of these `victims`.
 
     A candidate is a number into `candidates`.
     """
 
-    def __init__(self, candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | None = None) -> None:
-        self.candidates, self.rules = candidates, rules
-        self.now, self.costs = now, costs
+    def __init__(self, candidates: Candidates, victims: PotentialVictims) -> None:
+        self.candidates, self.victims = candidates, victims
         self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
         left = np.arange(len(self._names))
         columns = [(key, key.values(self)) for key in RANKING] if len(left) else []
@@ -74,9 +73,10 @@ class Ranking:
 
     def cost(self, key: CostKey) -> NDArray[Any] | None:
         """What candidates cost by this key; None if it does not count."""
-        if self.costs is None or not key.counts(self.costs.cost):
+        costs = self.victims.costs
+        if costs is None or not key.counts(costs.cost):
             return None
-        return key.total(self.costs, self.candidates, self.now)
+        return key.total(costs, self.candidates, self.victims.now)
 
     def best_of_nodes(self) -> Mask:
         """Which candidates are the best ones of their nodes."""
@@ -102,17 +102,17 @@ class Ranking:
 
 def _end(of: Ranking) -> Floats | None:
     """In how many seconds the last victim is gone; kube-scheduler does not look."""
-    candidates, rules = of.candidates, of.rules
-    if rules.policy is None or (of.costs is not None and of.costs.cost.grace_period):
+    policy, costs = of.victims.rules.policy, of.victims.costs
+    if policy is None or (costs is not None and costs.cost.grace_period):
         return None
-    return last_end(candidates, rules.policy.grace_period_seconds, of.now)
+    return last_end(of.candidates, policy.grace_period_seconds, of.victims.now)
 
 
 def _earliest_start(of: Ranking) -> Floats:
     """When the first of the victims of highest priority started, in seconds."""
     candidates, starts = of.candidates, of.candidates.starts
     started = candidates.snapshot.pods.start
-    if of.costs is None and candidates.units is None:  # then it stands first
+    if of.victims.costs is None and candidates.units is None:  # then it stands first
         first: Floats = started[candidates.pods[starts]]
         return first
     priority = candidates.priority_of(candidates.pods)
@@ -176,7 +176,7 @@ RANKING = (
     ),
     RankingKey(
         name="elsewhere",
-        values=lambda of: of.candidates.elsewhere() if of.rules.across else None,
+        values=lambda of: of.candidates.elsewhere() if of.victims.rules.across else None,
         heading="victims on other nodes",
         because="fewer of its victims are on other nodes",
     ),

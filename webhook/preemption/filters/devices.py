@@ -11,13 +11,13 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from msgspec.structs import replace
 
 from webhook.preemption.devices.allocator import Allocation, OutOfStepsError, Steps, TakenDevices, allocate
 from webhook.preemption.devices.node_states import NodeStates, pools_of
 from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim
 from webhook.preemption.devices.requests import ClaimDemand, DemandError
-from webhook.preemption.snapshot.columns import Bits, Mask, Rows
+from webhook.preemption.snapshot.columns import Bits, Ints8, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -89,7 +89,7 @@ class DeviceFilter:
         self.asks = msgspec.json.encode((specs, amounts))
         """What is asked for, whatever the claims are called."""
 
-    def judge(self, among: Mask) -> NDArray[np.int8]:
+    def judge(self, among: Mask) -> Ints8:
         """The outcome on these nodes as things are. Raises DemandError."""
         outcomes = np.zeros(len(among), np.int8)
         searched = among & self.searched
@@ -280,8 +280,8 @@ def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
     served = snapshot.devices.class_of_resource
     asked = incoming.amounts.items()
     amounts = {name: amount for name, amount in asked if name not in served}
-    spec = msgspec.structs.replace(incoming.pod.spec, resource_claims=None)
-    pod = msgspec.structs.replace(incoming.pod, spec=spec)
+    spec = replace(incoming.pod.spec, resource_claims=None)
+    pod = replace(incoming.pod, spec=spec)
     return incoming._replace(pod=pod, amounts=amounts)
 
 

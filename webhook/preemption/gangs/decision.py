@@ -86,10 +86,10 @@ def decide_gang(
 ) -> GangDecision:
     """Decide for a gang's missing members together; `now` is in seconds since the epoch.
 
-    By pod row, the `exclusions` may not go, whatever the rules say. The pods in the rows `leaving`
-    count as gone. Nobody is placed on the nodes `left_out`. `evicted` is as in `VictimCosts`. With
-    `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a
-    member that cannot be read.
+    By pod row, the `exclusions` may not go. The pods in the rows `leaving` count as gone. Nobody is
+    placed on the nodes `left_out`. `evicted` is as in `VictimCosts`. With `keeps_budgets` nobody
+    goes beyond a budget, whatever the rules say. Raises ClusterError for a member that cannot be
+    read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)

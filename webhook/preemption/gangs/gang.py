@@ -1,6 +1,6 @@
 """Which pods wait together, how many are needed, what holds them up (docs/semantics.md D12).
 
-A group with a minimum is a gang: its members are of use only together. Bound ones stay where they are.
+A group with a minimum is a gang: its members are of use only together. Bound ones stay.
 Of those that wait as many are placed together as the minimum lacks.
 """
 

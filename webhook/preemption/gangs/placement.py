@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from webhook.kube.objects.devices import ClaimConsumer
@@ -82,9 +82,9 @@ class TrialPlacement:
         return None if column is None else grown(column, max(len(column), self._pods.rows))
 
     def _put(self, pod: Pod, node: str) -> None:
-        spec = msgspec.structs.replace(pod.spec, node_name=node, scheduling_gates=None)
-        status = msgspec.structs.replace(pod.status, nominated_node_name="")
-        self._pods.put(msgspec.structs.replace(pod, spec=spec, status=status))
+        spec = replace(pod.spec, node_name=node, scheduling_gates=None)
+        status = replace(pod.status, nominated_node_name="")
+        self._pods.put(replace(pod, spec=spec, status=status))
 
 
 class MemberShape(NamedTuple):
@@ -126,7 +126,7 @@ class VictimsSoFar:
         """Take the cheapest victims on a share of `most` nodes, at least one; these rows."""
         victims, most = self._victims, max(1, most // _SHARE)
         candidates = find_victims(failures.state, victims, nodes_where_preemption_might_help(failures))
-        order = Ranking(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
+        order = Ranking(candidates, victims).first(len(candidates.nodes))
         for start in range(0, len(order), most):
             some = order[start : start + most]
             helped = [number for number in some if self._takes(candidates.victims_of(number))]

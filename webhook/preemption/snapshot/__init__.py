@@ -1,1 +1,1 @@
-"""The cluster in columns, a row a node and a row a pod, changed by single-object events."""
+"""The cluster in columns, a row a node or a pod, changed by events."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.kube.objects.meta import LabelSelector, Requirement, key_of
 from webhook.kube.objects.placement import (
@@ -148,7 +149,7 @@ def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], obj
     encode = partial(msgspec.json.encode, order="deterministic")
     shapes = [sorted(encode(claim_shape(claim)) for claim in some) for some in claims]
     spec = for_any_node(pod).spec
-    spec = msgspec.structs.replace(spec, volumes=None, service_account_name="")
+    spec = replace(spec, volumes=None, service_account_name="")
     own = (meta.labels or {}).items()
     read = {key: value for key, value in own if key in labels}
     return encode((meta.namespace, shapes, read, spec, bool(node_of(pod))))
@@ -166,7 +167,7 @@ def node_of(pod: Pod) -> str:
 
 def for_any_node(pod: Pod) -> Pod:
     """The pod, without the one node that it is made for."""
-    spec, replace = pod.spec, msgspec.structs.replace
+    spec = pod.spec
     if spec.affinity is None or not node_of(pod):
         return pod
     return replace(pod, spec=replace(spec, affinity=replace(spec.affinity, node_affinity=None)))

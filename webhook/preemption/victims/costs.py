@@ -184,7 +184,7 @@ def victim_costs(snapshot: Snapshot, rules: Rules, evicted: Ints | None = None) 
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
-    """When work was saved last, in seconds since the epoch, by the first of the `keys`. Minus infinity if none does."""
+    """When work was saved last, in seconds since the epoch, by the first key that says it; else -inf."""
     for key in keys:
         if (at := epoch_or(annotations.get(key), -math.inf)) > -math.inf:
             return at

@@ -54,7 +54,7 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 
 
 class PodsMatcher(NamedTuple):
-    """One side of a pair: the PriorityClass; the namespace, the labels and those of the namespace.
+    """One side of a pair: PriorityClass; namespace, labels and those of the namespace.
 
     A named class counts if it speaks, by the pod's priority and the cluster's classes. A pod's labels
     are those of its creation (`webhook.policy.model.creation`). Those of a namespace that is not known

@@ -41,7 +41,6 @@ _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 
 _Victims = tuple[Rows, Rows, Mask, Rows]
 """Of each victim its node, its row, whether it is beyond a budget, and its set."""
-_NO_VICTIMS: _Victims = (NO_PODS, NO_PODS, np.zeros(0, np.bool_), NO_PODS)
 
 
 class _Room:
@@ -101,7 +100,7 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
     meters = _meters(state, nodes)
     # Nodes with similar numbers of pods are handled together: up to 16, 32, 64 and so on
     groups = np.frexp(np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15).astype(np.float64))[1]
-    parts = [_NO_VICTIMS]
+    parts: list[_Victims] = [(NO_PODS, NO_PODS, NO_PODS > 0, NO_PODS)]
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         pods = _pods_of(victims, nodes[here], elsewhere[here])
         if len(pods.nodes):
