@@ -62,11 +62,13 @@ subjects = st.one_of(
     ),
 )
 requirements = st.one_of(
-    st.builds(Requirement, key=st.just("app"), operator=st.sampled_from(["In", "NotIn"]), values=st.just(["web"])),
+    st.builds(
+        Requirement, key=st.just("app"), operator=st.sampled_from(["In", "NotIn"]), values=some(["web", ""]).map(list)
+    ),
     st.builds(Requirement, key=st.just("tier"), operator=st.sampled_from(["Exists", "DoesNotExist"]), values=st.none()),
 )
 selectors = st.one_of(
-    st.builds(LabelSelector, match_labels=st.sampled_from([{"app": "web"}, {"tier": "gold"}, {}])),
+    st.builds(LabelSelector, match_labels=st.sampled_from([{"app": "web"}, {"tier": "gold"}, {"tier": ""}, {}])),
     st.builds(LabelSelector, match_expressions=st.lists(requirements, min_size=1, max_size=2)),
 )
 
@@ -215,7 +217,7 @@ def clusters(draw: Any) -> list[dict[str, Any]]:
         )
     for name in NAMESPACES:
         labels = draw(
-            st.dictionaries(st.sampled_from(["app", "tier", "owner"]), st.sampled_from(["web", "gold"]), max_size=2)
+            st.dictionaries(st.sampled_from(["app", "tier", "owner"]), st.sampled_from(["web", "gold", ""]), max_size=2)
         )
         objects.append({"kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     return objects
@@ -223,7 +225,7 @@ def clusters(draw: Any) -> list[dict[str, Any]]:
 
 GROUP_LABEL, GROUP_ANNOTATION = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
 labels = st.dictionaries(
-    st.sampled_from(["app", "tier", GROUP_LABEL]), st.sampled_from(["web", "db", "gold"]), max_size=2
+    st.sampled_from(["app", "tier", GROUP_LABEL]), st.sampled_from(["web", "db", "gold", ""]), max_size=2
 )
 annotation_sets = st.dictionaries(
     st.sampled_from([*KEYS, values.PLAN, values.DECISION, GROUP_ANNOTATION]),

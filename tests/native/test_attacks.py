@@ -4,7 +4,7 @@ import pytest
 
 from tests.admission.builders import make_pod
 from tests.native.comparing import RECONCILER, Both, agreed, make_class, make_namespace, pod_request
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     CREATION,
@@ -183,3 +183,26 @@ def test_a_kubelet_shows_its_static_pods(both, user, runs_on, groups, meta):
     asked = pod_request(pod("huge", meta=own, nodeName=runs_on), user=user, groups=groups)
     refused = bool(agreed(both.create(asked)))
     assert refused is (bool(meta) or (user, runs_on, groups) != (KUBELET, "n1", ("system:nodes",)))
+
+
+EMPTY_VALUE = {
+    "of matchLabels": "{matchLabels: {urgent: ''}}",
+    "of matchExpressions": "{matchExpressions: [{key: urgent, operator: In, values: ['', 'x']}]}",
+}
+
+
+@table("selector", EMPTY_VALUE)
+@pytest.mark.parametrize("place", ["a right", "a match", "an exclude"])
+def test_a_label_that_is_absent_is_none_with_an_empty_value(selector, place):
+    """A namespace without the label has no right and no rule by it, and is not let off."""
+    reserve = "{name: band, reserve: {from: 900000000, to: 1000000000%s}}"
+    specs = {
+        "a right": rules(reserve % f", use: [{{namespaceSelector: {selector}}}]"),
+        "a match": rules(reserve % "", match=f"{{namespaceSelector: {selector}}}"),
+        "an exclude": rules(reserve % "", exclude=f"{{namespaceSelector: {selector}}}"),
+    }
+    namespaces = [make_namespace("team-a"), make_namespace("ingress", urgent="")]
+    both = Both(engine(specs[place]).policies, [*OBJECTS, *namespaces])
+    for namespace, selected in (("team-a", False), ("ingress", True)):
+        refused = agreed(both.create(pod_request(pod("huge", meta={"namespace": namespace}))))
+        assert bool(refused) is (selected == (place == "a match"))

@@ -154,12 +154,14 @@ def test_each_difference_is_named():
     there = stored()
     gone = there.pop()
     there[4]["spec"]["validations"][0]["expression"] = "true"
+    there[6]["spec"]["matchConstraints"]["objectSelector"] = {"matchLabels": {"nobody": ""}}
     there[-2]["spec"]["validationActions"] = ["Warn"]
     other = copy.deepcopy(there[0])
     other["metadata"]["name"] = "giveway-q-pods-enforce"
     strange = {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "somebody-else"}, "spec": {}}
     assert list(map(str, drift([*there, other, strange], COMPILED))) == [
         f"{there[4]['kind']} {there[4]['metadata']['name']} is different",
+        f"{there[6]['kind']} {there[6]['metadata']['name']} is different",
         f"{there[-2]['kind']} {there[-2]['metadata']['name']} is different",
         f"{gone['kind']} {gone['metadata']['name']} is missing",
         "MutatingAdmissionPolicy giveway-q-pods-enforce is left over",

@@ -11,6 +11,8 @@ from webhook.policy.model.globs import WILDCARD
 
 TRUE, FALSE = "true", "false"
 
+_ABSENT = "'-'"
+"""What stands for a label that is not there: no label's value is that, and many are empty."""
 _BIND_LESS = {"&&": r"\|\||\?\s", "||": r"\?\s", "?": r"\?\s"}
 """By operator, what needs brackets as its operand. They are a few too many if that stands in a literal or deeper."""
 
@@ -81,13 +83,13 @@ def selected(labels: str, selector: LabelSelector | None) -> str:
     """A label selector holds; `labels` is an expression after which `[?'key']` gives an optional."""
     if selector is None:
         return TRUE
-    tests = [
-        f"{labels}[?{quote(key)}].orValue('') == {quote(value)}" for key, value in (selector.match_labels or {}).items()
-    ]
+    tests = []
+    for key, value in (selector.match_labels or {}).items():
+        tests.append(f"{labels}[?{quote(key)}].orValue({_ABSENT}) == {quote(value)}")
     for row in selector.match_expressions or ():
         looked_up = f"{labels}[?{quote(row.key)}]"
         if row.operator in ("In", "NotIn"):
-            holds = f"{looked_up}.orValue('') in {listing(row.values or ())}"
+            holds = f"{looked_up}.orValue({_ABSENT}) in {listing(row.values or ())}"
         else:
             holds = f"{looked_up}.hasValue()"
         tests.append(holds if row.operator in ("In", "Exists") else negate(holds))

@@ -143,13 +143,13 @@ def constraints(
 
 
 def filled(value: Any) -> Any:
-    """Data without what is empty, which the API server adds or leaves out as it likes."""
+    """Data without what is empty but texts, as labels have them: the API server adds it or leaves it out."""
     if isinstance(value, list | tuple):
         return [filled(item) for item in value]
     if not isinstance(value, dict):
         return value
     parts = {key: filled(part) for key, part in value.items()}
-    return {key: part for key, part in parts.items() if part not in ({}, [], None, "")}
+    return {key: part for key, part in parts.items() if part not in ({}, [], None)}
 
 
 def validating_policy(
