@@ -381,7 +381,7 @@ def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, .
 
 
 def _names(matcher: PodsMatcher, snapshot: Snapshot, identity: Identity) -> bool:
-    """Whether a side of a pair names such pods; a watch may show them before their namespace."""
+    """Whether a side of a pair names such pods, whose namespace may come later."""
     name, known = identity.namespace, snapshot.namespaces
     labels = snapshot.namespace_labels(name) if name in known or not known else None
     return matcher.pod_matches(name, identity.labels_at_creation, labels)

@@ -57,8 +57,7 @@ class PodsMatcher(NamedTuple):
     """One side of a pair: PriorityClass; namespace, labels and those of the namespace.
 
     A named class counts if it speaks, by the pod's priority and the cluster's classes. A pod's labels
-    are those of its creation (`webhook.policy.model.creation`). Those of a namespace that is not known
-    are None: no selector selects it.
+    are those of its creation (`policy.model.creation`), its namespace's None if nobody knows it.
     """
 
     class_matches: Callable[[str, int | None, Classes], bool]
@@ -240,8 +239,9 @@ def _pods_matcher(policy: str, match: PodsMatch) -> PodsMatcher:
     of_namespaces = name_matcher(namespaces)
 
     def pod_matches(namespace: str, own: Labels, of_namespace: Labels | None) -> bool:
-        known = of_namespace is not None or match.namespace_selector is None
-        return known and of_namespaces(namespace) and namespace_labels(of_namespace or {}) and labels(own)
+        if of_namespace is None and match.namespace_selector is not None:
+            return False
+        return of_namespaces(namespace) and namespace_labels(of_namespace or {}) and labels(own)
 
     of_classes = match.priority_classes or (WILDCARD,)
     of_class, any_class = name_matcher(of_classes), WILDCARD in of_classes

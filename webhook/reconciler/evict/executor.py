@@ -194,7 +194,8 @@ class Executor:
         if whatever or (not delete and self._state.pending.covering(pod)):
             version, known = "", self._judged(plan, await self._writer.read(meta))
         if delete and not known.metadata.deletion_timestamp:
-            known = self._judged(plan, await self._writer.mark(pod, self._clock.wall(), version))
+            known = await self._writer.mark(pod, self._clock.wall(), version)
+            self._judged(plan, known)
             version = version and known.metadata.resource_version
         if known.metadata.deletion_timestamp:
             return Effect.DONE
@@ -203,11 +204,11 @@ class Executor:
         return await self._writer.evict(pod, grace, version, delete=delete)
 
     def _judged(self, plan: Plan, victim: Pod) -> Pod:
-        """A victim as an answer shows it, which took its time. Raises ApiError if it is not to be asked by now."""
+        """The victim of an answer. Raises ApiError if nobody asks it by now."""
         self._state.pods.written(victim)
         step, meta = self._manager.look(plan), victim.metadata
         asked = step.pods if isinstance(step, Do) and step.verb is Verb.ASK else ()
-        if not meta.deletion_timestamp and all(row.metadata.uid != meta.uid for row in asked):
+        if not (meta.deletion_timestamp or meta.uid in {row.metadata.uid for row in asked}):
             raise ApiError(409, "Conflict", "it is not to be asked by now")
         return victim
 

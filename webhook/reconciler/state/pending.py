@@ -89,8 +89,9 @@ class Pending:
 
     def spending(self, budget: str) -> set[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
-        keys = (key for key, budgets in self._uncounted.items() if budget in budgets)
-        return {key.partition("/")[2] for key in keys if _spends(self._pods[key], self._budgets[budget])}
+        keys = [key for key, rows in self._uncounted.items() if budget in rows]
+        spending = [key for key in keys if _spends(self._pods[key], self._budgets[budget])]
+        return {key.partition("/")[2] for key in spending}
 
     def leaves_for(self, key: str) -> set[str]:
         """The plans (ids) that count on the pod to leave; none if it is leaving."""
@@ -146,8 +147,8 @@ class Pending:
     def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         """A budget counts the victims that its status names, and not for an earlier pod.
 
-        If `currentHealthy` fell, it counts as many others that are seen terminating. One that
-        came, or selects others, has yet to count those that it covers.
+        If `currentHealthy` fell, it counts as many others that are seen terminating. One
+        that came, or selects others, has yet to count.
         """
         name, old, new = change.key, change.old, change.new
         fell = old.status.current_healthy - new.status.current_healthy if old and new else 0
