@@ -339,7 +339,7 @@ class _Cluster:
             if victims and not strict:
                 return name, victims, broken
             if victims and not reading(victims):
-                return name, victims, 0
+                return name, sorted(victims, key=oracle_pods.importance), 0
         return None
 
     def needed(self, state: State, potential: list[Json], violating: list[str]) -> list[Json]:
