@@ -110,14 +110,15 @@ def test_room_that_is_coming_up_is_waited_for():
 
 def test_members_bound_to_each_other():
     """Members that may not share a node are placed apart, and those that must share a domain together."""
-    zones = {f"{zone}{n}": zone for zone in "abc" for n in (1, 2)}
+    zones = {f"{zone}{n}": zone for zone in "abcdefghijklmnopqrst" for n in (1, 2)}
     hosts = [node(name, labels={"zone": zone}) for name, zone in zones.items()]
-    pods = [pod(f"{name}-pod", on=name, cpu="4", priority=10) for name in zones]
-    for kind, key in (("podAntiAffinity", building.HOST), ("podAffinity", "zone")):
+    pods = [pod(f"{name}-pod", on=name, cpu="4", priority=10 if name[0] == "t" else 200) for name in zones]
+    its = [("podAntiAffinity", building.HOST, ""), ("podAffinity", "zone", ""), ("podAffinity", "zone", "zone")]
+    for kind, key, topology in its:
         waiting = [member(number, cpu="2", **affinity(kind, key, of="gang")) for number in range(2)]
         for one in waiting:
             one["metadata"]["labels"] = {"of": "gang"}
-        decision = decided(hosts, pods, waiting, [group()])
+        decision = decided(hosts, pods, waiting, [group(topology=topology)])
         nodes = where(decision).values()
         assert len(nodes) == 2
         assert len(set(nodes)) == 2 or kind == "podAffinity"

@@ -19,6 +19,9 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import PotentialVictims
 
+_SAY_HOW_MANY = ("resources", "anti-affinity", "existing-anti-affinity")
+"""Stages of counters that say how many fit on a node: affinity, spread and claims do not."""
+
 
 class Price(NamedTuple):
     """What a set of units costs, by the keys of `RANKING` in order; lower is better.
@@ -180,17 +183,16 @@ def nodes_to_use(failures: Failures) -> Rows:
 class LikeMembers:
     """`need` members alike that only use up resources, and the `failures` of one.
 
-    What is free on a node says how many fit there.
+    What is free on a node says how many fit there: of others it is a guess.
     """
 
     def __init__(self, failures: Failures, need: int) -> None:
         self.state, self._need = failures.state, need
-        nodes, counters = nodes_to_use(failures), self.state.counters
-        names = [counter.name for counter in counters]
-        amounts = self.state.incoming.amounts
-        self._demand = np.array([amounts.get(name, 0) if name else 1 for name in names], np.int64)
+        nodes, amounts = nodes_to_use(failures), self.state.incoming.amounts
+        counters = [some for some in self.state.counters if some.stage in _SAY_HOW_MANY]
+        self._demand = np.array([amounts.get(counter.name, 1) for counter in counters], np.int64)
         left = np.stack([counter.limit[nodes] - counter.beside[nodes] for counter in counters], axis=1)
-        self._free = left + self._demand
+        self._free, self._counters = left + self._demand, counters
         self._place = np.full(self.state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
         self._place[nodes] = np.arange(len(nodes))
 
@@ -226,7 +228,7 @@ class LikeMembers:
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
         rows, nodes = rows[here], nodes[here]
-        shares = [counter.share(rows, nodes) for counter in self.state.counters]
+        shares = [counter.share(rows, nodes) for counter in self._counters]
         return self._place[nodes], np.stack(shares, axis=1)
 
     def _fitting(self, free: Ints) -> Ints:
