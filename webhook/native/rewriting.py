@@ -45,9 +45,13 @@ _REFUSED = {
 }
 """Why the API server cannot be given what matches. Of a namespace giveway knows less than it does."""
 _INSTEAD = {
-    rf"\bhas\(\s*{_OBJECT}\.metadata\.(labels|annotations)\s*\)": TRUE,  # it always holds in a policy file
+    # What is there in a policy file, if its object is
+    rf"\bhas\(\s*{_OBJECT}\.metadata\.(labels|annotations)\s*\)": r"has(\1.metadata)",
+    r"\bhas\(\s*request\.(name|namespace|subResource|dryRun|userInfo\.(username|uid|groups))\s*\)": TRUE,
     rf"{_PATH}{_OBJECT}\.metadata\.(labels|annotations)\b": r"\1.metadata.?\2.orValue({})",
     rf"{_PATH}request\.(name|namespace|subResource)\b": r'request.?\1.orValue("")',
+    rf"{_PATH}request\.userInfo\.(username|uid)\b": r'request.userInfo.?\1.orValue("")',
+    rf"{_PATH}request\.userInfo\.groups\b": "request.userInfo.?groups.orValue([])",
     rf"{_PATH}request\.dryRun\b": "request.?dryRun.orValue(false)",
 }
 """What giveway fills in, and the API server leaves out if it is empty."""

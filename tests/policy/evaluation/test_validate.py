@@ -36,6 +36,11 @@ def validate(expression, **more):
         "request": ('request.operation == "CREATE" && request.userInfo.username == "alice"', "allow"),
         "namespace": ('request.namespace == "team-a" && !request.dryRun', "allow"),
         "request without objects": ("!has(request.object)", "allow"),
+        "no sub-resource": ('request.subResource == ""', "allow"),
+        "a namespace's own label": (
+            'namespaceObject.metadata.labels["kubernetes.io/metadata.name"] == "team-a"',
+            "allow",
+        ),
         "namespaceObject": ('namespaceObject.metadata.labels.tier == "x"', "allow"),
         "priorityClass": ('priorityClass.value == 5 && priorityClass.metadata.name == "c"', "allow"),
         "policy filled in": ('priorityClass.preemptionPolicy == "PreemptLowerPriority"', "allow"),

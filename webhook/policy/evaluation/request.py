@@ -216,6 +216,7 @@ class RequestAttributes:
             "namespace": request.namespace,
             "name": request.name,
             "dryRun": request.dry_run,
+            "subResource": "",
             **request.raw,
             "userInfo": {
                 "username": request.user.username,
@@ -227,7 +228,8 @@ class RequestAttributes:
         for objects in ("object", "oldObject"):
             variables["request"].pop(objects, None)
         if namespace is not None:
-            variables["namespaceObject"] = {"metadata": _metadata_for_cel(namespace.metadata)}
+            metadata = _metadata_for_cel(namespace.metadata)
+            variables["namespaceObject"] = {"metadata": metadata | {"labels": self.namespace_labels}}
         if class_ is not None:
             variables["priorityClass"] = {
                 "metadata": _metadata_for_cel(class_.metadata),
