@@ -34,6 +34,7 @@ def answers(cluster, by):
 @settings(max_examples=200)
 @example(seed=2088, features={"affinity", "antiaffinity", "bigmix", "mixed"}, by="kubernetes")  # of another scheduler
 @example(seed=502, features={"antiaffinity", "taints"}, by="strict")  # equal victims, of whom a budget covers one
+@example(seed=10455, features={"taints", "volumes", "spread", "oddities", "resources", "resize"}, by="strict")
 @example(seed=3332, features={"taints", "volumes"}, by="kubernetes")  # a nominated pod has the claim
 @given(**MIXTURES, by=st.sampled_from([*BY]))
 def test_decision_equals_the_oracles_for_any_mixture(seed, features, by):

@@ -68,16 +68,14 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
     table = ("spread", constraint.namespace, constraint.key)
     matches: Mask = snapshot.table(table, pods.identities, np.bool_, constraint.selects)
     rows, on = live.those(pods.identity, matches)
-    counted = included.take(on) & ~pods.terminating.take(rows)
-    if constraint.counts_nothing:
-        counted[:] = False
+    counted = included.take(on) & ~pods.terminating.take(rows) & (not constraint.counts_nothing)
     domains = nodes.label(key)
     counts = _domain_counts(snapshot, key, on.take(np.flatnonzero(counted)))
     eligible = np.full(len(counts), False)
     eligible[domains[included]] = True
     room = constraint.max_skew - int(constraint.matches(incoming.labels))
     nothing = pods.terminating if snapshot.under_policy else None
-    return Counter(
+    counter = Counter(
         stage="spread",
         base=counts[domains],
         limit=_spread_limit(room, constraint.min_domains, counts, eligible, domains),
@@ -85,6 +83,9 @@ def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, liv
         name=key,
         reach=(key, domains),
     )
+    if constraint.counts_nothing:  # but pods that are nominated to the node itself
+        counter.nominate(live.coming, pods.nominated[live.coming].astype(np.intp))
+    return counter
 
 
 def _own_affinity(incoming: PodInfo, live: PlacedPods) -> Counter:
