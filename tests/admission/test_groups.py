@@ -10,6 +10,7 @@ from tests.admission.builders import (
     judged,
     make_class,
     make_context,
+    make_pod,
     make_review,
     make_workload,
     manage,
@@ -94,6 +95,25 @@ def test_an_update_is_judged_and_what_goes_is_not(make):
     for state in (now, old):
         state["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}
     assert verdict(now, old=old)["allowed"]
+
+
+@table(
+    "body",
+    {
+        "a pod": make_pod(priorityClassName="ghost"),
+        "a workload": make_workload("Deployment", priorityClassName="ghost"),
+        "a group": group(priorityClassName="ghost"),
+        "templates of groups": templates({"priorityClassName": "ghost"}),
+    },
+)
+def test_what_is_new_is_not_being_deleted(body):
+    """The API server takes that off, so a manifest that says it is judged as any other, and gets the same."""
+    going = {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert denied_by(verdict(going)) == denied_by(verdict(body)) == "builtin/class-exists"
+    going["spec"] = {}
+    context = make_context(LOW, policies=(policy("p", "{name: d, defaultPriorityClass: low}"),))
+    if body["kind"] in ("Pod", "PodGroup"):
+        assert mutated(context, going)["spec"]["priorityClassName"] == "low"
 
 
 def test_what_reads_a_pod_says_nothing_of_a_group():

@@ -44,7 +44,6 @@ MANAGING = make_context(HIGH, BATCH, policies=(manage("batch"),))
         "a mirror pod, which is never patched": make_pod(
             meta={"annotations": {"kubernetes.io/config.mirror": "x"}}, priorityClassName="high"
         ),
-        "being deleted": make_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}, priorityClassName="ghost"),
     },
 )
 def test_a_pod_that_agrees_passes(pod):

@@ -160,6 +160,15 @@ def test_a_controller_that_selects_by_the_mark_makes_no_pods_without_end(both, o
     assert native.object["metadata"]["labels"][MARK] == webhook.object["metadata"]["labels"][MARK] == value
 
 
+def test_a_class_without_a_value_has_the_value_0():
+    """So the API server reads it, and a range with 0 in it is about the class."""
+    both = Both(engine(rules("{name: low, reserve: {from: 0, to: 9}}")).policies, OBJECTS)
+    made = make_class("none") | {"value": 0}
+    asked = pod_request({key: value for key, value in made.items() if key != "value"})
+    webhook, _ = both.create(asked)
+    assert webhook.denied == agreed(both.create(pod_request(made))) != set()
+
+
 def test_a_generated_name_does_not_escape_never(both):
     """`generateName: giveway-` makes a managed class; its manifest can be applied again."""
     made = make_class("", 1) | {"metadata": {"generateName": "giveway-"}}

@@ -114,11 +114,6 @@ def _create(context: Context, review: Review) -> None:
     earlier = given_earlier(present, review)
     given = earlier or Given()
     request = context.pod_request(review)
-    if meta.deletion_timestamp:
-        # The API server takes it off a new pod after mutation
-        metadata = dict(request.object["metadata"])
-        del metadata["deletionTimestamp"]
-        request.object = {**request.object, "metadata": metadata}
     as_sent = given.as_sent(spec, context.lookup)
     resolution = resolve(context, review, as_sent, request, again=earlier is not None)
     class_ = resolution.priority_class

@@ -184,6 +184,11 @@ class Review:
         self.has_old = self._old != _NULL
 
     @property
+    def going(self) -> bool:
+        """Whether the object is being deleted; the API server lets no new one say so (`rest.BeforeCreate`)."""
+        return self.operation != "CREATE" and bool(self.pod.metadata.deletion_timestamp)
+
+    @property
     def shown_name(self) -> str:
         """The object's name for people: `PREFIX*` as long as `generateName` made none."""
         if self.name or not self.has_object:

@@ -61,11 +61,9 @@ def validate_pod(context: Context, review: Review) -> None:
     until it is gone, they decide about other pods, too.
     """
     pod = review.pod
-    going = bool(pod.metadata.deletion_timestamp)
     if review.operation == "CREATE":
-        if not going:
-            _validate_new(context, review)
-    elif going:
+        _validate_new(context, review)
+    elif review.going:
         validate_status(context, review)
     elif review.has_old:
         instead = "change the pod template" if pod.metadata.has_controller else "make a new pod"
@@ -174,7 +172,7 @@ def validate_workload(context: Context, review: Review) -> None:
     """
     data, answer = review.object, review.answer
     template = template_of(data, review.resource)
-    if template is None or part(data, "metadata").get("deletionTimestamp"):
+    if template is None or review.going:
         return
     if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
         return
@@ -226,16 +224,16 @@ def _by_controller(request: PolicyRequest) -> PolicyRequest:
 
 def validate_group(context: Context, review: Review) -> None:
     """Judge a PodGroup as it would be stored, also at an update: what it names cannot change."""
-    if not review.pod.metadata.deletion_timestamp:
+    if not review.going:
         group = review.as_created(review.object, GROUPS)
         judge(context, group, context.request(group), check_class(context, group))
 
 
 def validate_group_templates(context: Context, review: Review) -> None:
     """Judge the groups of a Workload, so that its author reads it; they are judged again."""
-    metadata = part(review.object, "metadata")
-    if metadata.get("deletionTimestamp"):
+    if review.going:
         return
+    metadata = part(review.object, "metadata")
     for template in _templates(review.object.get("spec")):
         group = review.as_created({"metadata": metadata, "spec": template}, GROUPS)
         request = context.request(group)

@@ -146,7 +146,7 @@ def changed(before=None, **after):
 
 def deleted():
     """A pod in the range that is being deleted."""
-    request = using()
+    request = using(operation="UPDATE", old_object={})
     request.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return request
 

@@ -166,6 +166,10 @@ SURPRISING = {
         f"{policy('defaultPriorityClass: x')}---\n{policy(ALLOW, name='q')}",
         "a pod in some-namespace, made by anybody, gets x by p/r and is refused: ",
     ),
+    "the default is one of Kubernetes' own": (
+        f"{policy('defaultPriorityClass: system-node-critical')}---\n{SYSTEM.replace('name: p', 'name: q')}",
+        "a pod in some-namespace, made by anybody, gets system-node-critical by p/r and is refused: ",
+    ),
     "a class is allowed and denied": (
         policy("priorityClasses: {allow: [a, system-node-critical], deny: [a]}"),
         f"priorityClasses.allow[0]{NEEDLESS}",

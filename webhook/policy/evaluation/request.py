@@ -73,7 +73,7 @@ def observe(request: PolicyRequest) -> "RequestAttributes | str":
     """What the rules look at, or why none does."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"operation {request.operation} is not judged"
-    if part(request.object, "metadata").get("deletionTimestamp"):
+    if request.operation == "UPDATE" and part(request.object, "metadata").get("deletionTimestamp"):
         return "the object is being deleted; nothing holds that up"
     if request.resource in (PODS, CLASSES):
         return RequestAttributes(request, request.resource, request.object, request.old_object)
@@ -118,7 +118,7 @@ class RequestAttributes:
         """The PriorityClass of the pod: the one it names, or the one it is given by default."""
         if isinstance(named, str) and named:
             self.class_name = named
-        value = new.get("value") if kind == CLASSES else request.priority
+        value = new.get("value", 0) if kind == CLASSES else request.priority
         if value is None and kind != CLASSES:
             value = spec.get("priority")
         self.value: int | None = value if type(value) is int else None

@@ -26,6 +26,7 @@ from webhook.policy.shapes.object_shape import yaml_name
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _CRITICAL = next(((NAME, name), (VALUE, value)) for value, name in SYSTEM.items())
+_VALUES = {name: value for value, name in SYSTEM.items()}
 _API_SERVER = UserInfo("system:apiserver", ("system:masters",))
 _OF_KUBERNETES = (
     Example(PODS, ((NAMESPACE, "kube-system"), (USER, CONTROLLER), *_CRITICAL)),
@@ -275,7 +276,7 @@ def _worst(case: _Case) -> str | None:
         return f"{nothing}: {case.told(next(inside))} ({len(case.answers)} requests were tried)"
     default = case.rule.default_priority_class
     if default is not None:
-        answer = case.asked.ask(PODS, (*met.settings, (NAME, default), (VALUE, 1000)))
+        answer = case.asked.ask(PODS, (*met.settings, (NAME, default), (VALUE, _VALUES.get(default, 1000))))
         refusal = answer.refusal()
         return None if refusal is None else f"{met}, gets {default} by {case.rule.id} and is refused: {refusal}"
     if case.rule.enforcement is not Enforcement.ENFORCE or not case.rule.declaration.refuses:
