@@ -118,6 +118,7 @@ def test_a_case_that_holds_passes(write, name, expect, changes):
         ("message", "other", "{verdict: deny, message: hello}", "message: expected 'hello' in"),
         ("patch", "standard", "{verdict: allow, patch: []}", "patch: expected [], got [{"),
         ("warnings", "standard", "{verdict: allow, warnings: [x]}", "warnings: expected 'x' in none"),
+        ("nothing could be judged", "7", "{verdict: deny}", "no verdict: request.object: Expected `str | null`"),
     ),
 )
 def test_a_case_that_does_not_hold_fails(write, tmp_path, name, expect, words):
@@ -140,6 +141,8 @@ def test_a_case_that_does_not_hold_fails(write, tmp_path, name, expect, words):
         ("no policies", ("policies: ..", "policies: nowhere"), "nowhere"),
         ("bad object", ("value: 7", "value: x"), "spec.objects[0]: PriorityClass: Expected `int`"),
         ("no test at all", ("kind: PolicyTest", "kind: Other"), "no PolicyTest in"),
+        ("nothing is changed", ("user: alice", "operation: UPDATE"), "UPDATE needs `oldObject`"),
+        ("nothing is made", ("      object:", "      oldObject:"), "CREATE needs `object`"),
         ("no time", at("soon"), "spec.now: 'soon' is not an RFC 3339 instant"),
     ),
 )

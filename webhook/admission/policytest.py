@@ -52,6 +52,13 @@ class TestRequest(_Strict):
     groups: tuple[str, ...] = ("system:authenticated",)
     dry_run: bool = False
 
+    def __post_init__(self) -> None:
+        """Without these nothing is judged, and every verdict would be to be expected."""
+        needed = {"object": self.operation != "DELETE", "oldObject": self.operation != "CREATE"}
+        for field, value in (("object", self.object), ("oldObject", self.old_object)):
+            if needed[field] and value is None:
+                raise ValueError(f"{self.operation} needs `{field}`")
+
 
 class Expect(_Strict):
     """What must become of it; what is left out is not looked at. An empty list of warnings allows none."""
@@ -206,7 +213,8 @@ def _run_case(context: Context, found_test: FoundTest, number: int) -> CaseResul
 
 
 def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iterator[str]:
-    """Where the answers differ from what is expected; the last one decides."""
+    """Where the answers differ from what is expected, of which a verdict is a part; the last one decides."""
+    yield from dict.fromkeys(f"no verdict: {answer.message}" for answer in answers if answer.code != 200)
     verdict = "allow" if answers[-1].allowed else "deny"
     text = answers[-1].message or "; ".join(answers[-1].refusals)
     if verdict != expect.verdict:
