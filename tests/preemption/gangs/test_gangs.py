@@ -9,6 +9,7 @@ from webhook.policy.model.preemption import GroupDisruption
 from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.gang import is_gang
+from webhook.preemption.gangs.placement import Placer
 
 WHOLE = rules(groups=GroupDisruption.GROUP)
 
@@ -108,13 +109,15 @@ def test_room_that_is_coming_up_is_waited_for():
     assert (gone(one), gone(both), both.fits) == (["b"], [], True)
 
 
-def test_members_bound_to_each_other():
-    """Members that may not share a node are placed apart, and those that must share a domain together."""
-    zones = {f"{zone}{n}": zone for zone in "abcdefghijklmnopqrst" for n in (1, 2)}
+def test_members_bound_to_each_other(monkeypatch):
+    """Members that may not share a node are placed apart, those that must share a domain together, in few looks."""
+    looks, look = [], Placer.look
+    monkeypatch.setattr(Placer, "look", lambda *given: looks.append(given) or look(*given))
+    zones = {f"{zone}{n}": zone for zone in map(chr, range(65, 135)) for n in (1, 2)}
     hosts = [node(name, labels={"zone": zone}) for name, zone in zones.items()]
     pods = [pod(f"{name}-pod", on=name, cpu="4", priority=10 if name[0] == "t" else 200) for name in zones]
-    its = [("podAntiAffinity", building.HOST, ""), ("podAffinity", "zone", ""), ("podAffinity", "zone", "zone")]
-    for kind, key, topology in its:
+    own = [("podAffinity", topology, topology) for topology in ("zone", building.HOST)]
+    for kind, key, topology in (("podAntiAffinity", building.HOST, ""), ("podAffinity", "zone", ""), *own):
         waiting = [member(number, cpu="2", **affinity(kind, key, of="gang")) for number in range(2)]
         for one in waiting:
             one["metadata"]["labels"] = {"of": "gang"}
@@ -123,6 +126,7 @@ def test_members_bound_to_each_other():
         assert len(nodes) == 2
         assert len(set(nodes)) == 2 or kind == "podAffinity"
         assert len({name[0] for name in nodes}) == 1 or kind == "podAntiAffinity"
+    assert len(looks) < 400
 
 
 def test_which_pods_are_gangs():

@@ -38,8 +38,8 @@ _FEW_UNITS = 64
 _FEW_PODS = 1000
 _TRIES, _TRIES_ALIKE = 400, 1000
 """How often units are put back on trial; members alike that only use resources cost less."""
-_MOST_DOMAINS = 16
-"""So many domains of a topology are searched for room: the most promising ones."""
+_MOST_DOMAINS, _MOST_THAT_FIT = 16, 128
+"""In so many domains of a topology room is made, or is looked for: those with most room."""
 
 
 class Placement(NamedTuple):
@@ -123,7 +123,7 @@ class _Decision:
         gang = self.gang
         domains = list(self._domains(left_out))
         # 1. Nobody goes if they fit, or will once those are gone that leave anyway.
-        for outside in domains:
+        for outside in self._promising(domains, NO_PODS, _MOST_THAT_FIT):
             if (placed := self._placer(outside).place(self.leaving)) is not None:
                 return self._answer(((), placed), None, outside)
         # 2. Whether somebody may go for them at all.
@@ -131,7 +131,8 @@ class _Decision:
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
         units = EvictionUnits(self._potential(exclusions, evicted), self.keeps_budgets)
-        rooms = [(outside, self._room(outside, units)) for outside in self._promising(domains, units)]
+        promising = self._promising(domains, units.victims.rows, _MOST_DOMAINS)
+        rooms = [(outside, self._room(outside, units)) for outside in promising]
         priced = [(units.price(room[0]), room, outside) for outside, room in rooms if room is not None]
         if not priced:
             together = f"room for {gang.missing} pods of {gang.key} together"
@@ -163,15 +164,12 @@ class _Decision:
         """A claim without devices yet that several members name: it would bind them."""
         claims, seen = self.trial.snapshot.device_claims.claims, set[str]()
         for pod in self.gang.waiting:
-            names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims or ()]
-            for name in filter(None, names):
-                key = f"{pod.metadata.namespace}/{name}"
-                known = claims.get(key)
-                if known is not None and known.status.allocation is not None:
-                    continue
-                if key in seen:
-                    return key
-                seen.add(key)
+            names = {entry.get("resourceClaimName") for entry in pod.spec.resource_claims or ()}
+            keys = {f"{pod.metadata.namespace}/{name}" for name in names if name}
+            keys -= {key for key in keys & claims.keys() if claims[key].status.allocation}
+            if shared := seen & keys:
+                return min(shared)
+            seen |= keys
         return ""
 
     def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:
@@ -196,49 +194,54 @@ class _Decision:
         return potential
 
     def _domains(self, left_out: Rows) -> Iterator[Rows]:
-        """For each domain that may have all members, bound ones too, the rows outside."""
+        """The nodes (rows) of each domain that may have all members, bound ones too."""
         nodes, keys = self.trial.snapshot.nodes, self.gang.topology_keys
-        if not keys:
-            yield left_out
-            return
         known = nodes.known()
+        if not keys:
+            yield np.setdiff1d(known, left_out)
+            return
         labels = np.stack([nodes.label(key)[known] for key in keys])
         usable = (labels >= 0).all(axis=0)
         for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
             inside = known[(labels == domain[:, None]).all(axis=0)]
             if np.isin(self.gang.secured, inside).all():
-                yield np.union1d(left_out, np.setdiff1d(known, inside))
+                yield np.setdiff1d(inside, left_out)
 
-    def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
-        """The domains to look at: of many those with most room without all victims."""
-        if len(domains) <= _MOST_DOMAINS:
-            return domains
+    def _promising(self, domains: Sequence[Rows], victims: Rows, most: int) -> Iterator[Rows]:
+        """What is outside of each domain to look at: of many those with most room.
 
-        def room(outside: Rows) -> int:
-            failures = self._placer(outside).look(self.shapes[0], NO_PODS)
-            return LikeMembers(failures, self.gang.missing).room_without(units.victims.rows)
-
-        return sorted(domains, key=room, reverse=True)[:_MOST_DOMAINS]
+        There is most without the victims (rows). If none are given a member has to fit.
+        """
+        nodes = self.trial.snapshot.nodes
+        if len(domains) > most:
+            room = np.zeros(nodes.rows, np.int64)
+            for shape in self.shapes[:1] if len(victims) else self.shapes:
+                failures = self._placer(NO_PODS).look(shape, self.leaving)
+                on = slice(None) if len(victims) else failures.fits
+                room[on] += LikeMembers(failures, self.gang.missing).rooms(victims)[on]
+            roomy = [inside for inside in domains if len(victims) or room[inside].any()]
+            domains = sorted(roomy, key=lambda inside: int(-room[inside].sum()))[:most]
+        for inside in domains:
+            yield np.setdiff1d(nodes.known(), inside)
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
         """The cheapest room with nobody `outside`: by member, then with fewer units."""
         placer = self._placer(outside)
         need = self.gang.missing
-        leaving = self.leaving
-        looks = [placer.look(shape, leaving) for shape in self.shapes]
+        looks = [placer.look(shape, self.leaving) for shape in self.shapes]
         members = LikeMembers(looks[0], need)
         local = all(failures.state.is_local for failures in looks)
         alike = local and len(looks) == 1
 
         def placed_without(gone: Rows) -> list[Placed] | None:
-            return placer.place(np.union1d(leaving, gone))
+            return placer.place(np.union1d(self.leaving, gone))
 
         def fits(gone: Rows) -> bool:
-            return members.room_without(gone) >= need if alike else placed_without(gone) is not None
+            return members.rooms(gone).sum() >= need if alike else placed_without(gone) is not None
 
         # Several of many members find their nodes at a time. The last ones are decided for one by one.
-        evictions = VictimsSoFar(units, leaving)
-        in_turn = placer.in_turn(leaving, evictions)
+        evictions = VictimsSoFar(units, self.leaving)
+        in_turn = placer.in_turn(self.leaving, evictions)
         going = list(evictions.chosen.values())
         chosen = None if in_turn is None else going
         usable = self._units_that_help(looks, units)

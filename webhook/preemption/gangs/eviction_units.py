@@ -196,11 +196,12 @@ class LikeMembers:
         self._place = np.full(self.state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
         self._place[nodes] = np.arange(len(nodes))
 
-    def room_without(self, rows: Rows) -> int:
-        """How many members fit without these pods (rows), on a node at most those needed."""
+    def rooms(self, gone: Rows) -> Ints:
+        """By node (row) how many members fit without these pods (rows), at most those needed."""
         free = self._free.copy()
-        np.add.at(free, *self._freed_by(rows))
-        return int(self._fitting(free).sum())
+        np.add.at(free, *self._freed_by(gone))
+        rooms: Ints = np.append(self._fitting(free), 0)[self._place[:-1]]
+        return rooms
 
     def spared(self, units: Iterable[Unit]) -> list[Unit]:
         """The units that are needed; the most important ones may stay first."""

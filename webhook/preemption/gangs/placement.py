@@ -49,8 +49,7 @@ class TrialPlacement:
 
     def __init__(self, snapshot: Snapshot, members: Sequence[Pod]) -> None:
         self.snapshot, self._pods, self._members = snapshot, snapshot.pods, members
-        places = [self._pods.find(pod.metadata.namespace, pod.metadata.name) for pod in members]
-        self._are_known = [row is not None for row in places]
+        self._are_known = [bool(self._pods.find(pod.metadata.namespace, pod.metadata.name)) for pod in members]
 
     def __enter__(self) -> Self:
         for pod in self._members:
@@ -182,12 +181,9 @@ class Placer:
         return run_filters(state, np.append(self.left_out, occupied).astype(np.intp))
 
     def _binds_volumes(self, pod: Pod) -> bool:
-        for volume in pod.spec.volumes or ():
-            key = f"{pod.metadata.namespace}/{claim_name(pod, volume)}"
-            claim = self.trial.snapshot.claims.get(key)
-            if claim is not None and not claim.spec.volume_name:
-                return True
-        return False
+        names = (claim_name(pod, volume) for volume in pod.spec.volumes or ())
+        claims = (self.trial.snapshot.claims.get(f"{pod.metadata.namespace}/{name}") for name in names)
+        return any(claim is not None and not claim.spec.volume_name for claim in claims)
 
     def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
         """Put the member on the node, with the devices that it gets in this state."""
