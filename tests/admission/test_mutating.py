@@ -225,7 +225,7 @@ GHOST = make_pod(priorityClassName="ghost")
 @table(
     "body",
     {
-        **{name: make_review(GHOST, subResource=name) for name in ("status", "binding", "eviction", "resize")},
+        **{name: make_review(GHOST, subResource=name) for name in ("status", "binding", "eviction", "exec")},
         **{name: make_review(None, GHOST, operation=name) for name in ("DELETE", "CONNECT")},
     },
 )

@@ -169,6 +169,16 @@ def test_a_class_without_a_value_has_the_value_0():
     assert webhook.denied == agreed(both.create(pod_request(made))) != set()
 
 
+@pytest.mark.parametrize("subresource", ["", "resize", "ephemeralcontainers"])
+def test_no_sub_resource_changes_a_spec_unjudged(subresource):
+    """A rule about what a pod's containers are is a rule about their resize, too."""
+    few = "{name: few, validate: {expression: 'object.spec.containers.all(c, c.image != \"big\")'}}"
+    both = Both(engine(rules(few)).policies, OBJECTS)
+    big = pod(containers=[{"name": "c", "image": "big"}])
+    assert agreed(both.validate(pod_request(big, operation="UPDATE", oldObject=pod(), subResource=subresource)))
+    assert not agreed(both.validate(pod_request(pod(), operation="UPDATE", oldObject=big, subResource=subresource)))
+
+
 def test_a_generated_name_does_not_escape_never(both):
     """`generateName: giveway-` makes a managed class; its manifest can be applied again."""
     made = make_class("", 1) | {"metadata": {"generateName": "giveway-"}}

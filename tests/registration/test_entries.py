@@ -131,6 +131,14 @@ def test_only_updates_of_what_is_read_travel(name, changes, asked):
     assert travels(entry, make_review(change(OLD, **CHANGES[changes]), OLD)) is asked
 
 
+def test_what_a_rule_reads_of_a_spec_travels_by_every_sub_resource():
+    """Resources grow through pods/resize; who reads no spec is not asked about that."""
+    for name, asked in (("spec", True), ("none", False)):
+        entry = by_name(entries(policies(name), WebhookTarget()), "pods.validate.giveway.dev")
+        resources = {resource for rule in entry["rules"] for resource in rule["resources"]}
+        assert ({"pods/resize", "pods/ephemeralcontainers"} <= resources) is asked
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_every_new_pod_travels_and_none_that_goes(name):
     """CREATE is always asked about; an UPDATE of a pod that is being deleted never is."""
@@ -177,7 +185,7 @@ def test_whatever_is_answered_is_asked():
     for kind, phase in ((MUTATING, "mutate"), (VALIDATING, "validate")):
         asked = {
             (group, *resource.partition("/")[::2])
-            for entry in PLAIN[kind]
+            for entry in entries(policies("spec"), WebhookTarget())[kind]
             for rule in entry["rules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]

@@ -26,6 +26,8 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("validate", "scheduling.k8s.io", "workloads", ""): validating.validate_group_templates,
     ("mutate-priority", "", "pods", ""): mutating.mutate_priority,
     ("validate-priority", "", "pods", ""): validating.validate_priority,
+    ("validate", "", "pods", "ephemeralcontainers"): validating.validate_pod,
+    ("validate", "", "pods", "resize"): validating.validate_pod,
     ("validate", "", "pods", "status"): validating.validate_status,
     ("validate", "", "pods", "binding"): validating.validate_binding,
     ("validate", "", "bindings", ""): validating.validate_binding,
@@ -35,7 +37,7 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("validate", "", "configmaps", ""): configmaps.validate_config_map,
     **{("validate", group, resource, ""): validating.validate_workload for group, resource in WORKLOADS},
 }
-"""Who answers, by phase, group, resource and sub-resource. Other sub-resources write no metadata of their object."""
+"""Who answers, by phase, group, resource and sub-resource. Others write nothing that rules read."""
 
 HANDLED = frozenset((group, resource) for _, group, resource, _ in HANDLERS)
 """The groups and resources that some handler knows."""

@@ -17,7 +17,7 @@ from webhook.native.rewriting import InexpressibleError
 from webhook.native.sink import Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import ANYONE, rights_text
-from webhook.policy.evaluation.reads import reads_on_update
+from webhook.policy.evaluation.reads import RESIZED, reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
 from webhook.policy.evaluation.rules import Twins, classes_text, excepted_text
 from webhook.policy.model.globs import WILDCARD, name_matcher
@@ -290,6 +290,9 @@ def _group(
     labels = None
     if kind in (PODS, GROUPS):
         labels = objects.filled(msgspec.to_builtins(policy.match.namespace_selector))
+    resources = [CLASSES if kind == _GOING else kind]
+    if kind == PODS and "UPDATE" in operations and "spec" in reads_on_update(Policies(priority=(policy,))).parts:
+        resources += RESIZED
     conditions = _conditions(policy, kind, operations, rows)
     return objects.validating_policy(
         policy.name,
@@ -297,7 +300,7 @@ def _group(
         enforcement,
         constraints=objects.constraints(
             settings,
-            [CLASSES if kind == _GOING else kind],
+            resources,
             operations,
             labels=labels,
             object_selector=policy.match.object_selector,

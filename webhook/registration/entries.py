@@ -16,7 +16,7 @@ import msgspec
 from webhook.admission.configmaps import POLICIES, PROBE
 from webhook.admission.context import OWN_NAMESPACE, RECONCILER
 from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
-from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
+from webhook.policy.evaluation.reads import PRESERVED, RESIZED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import MARK, WEBHOOK_ANNOTATIONS
 
@@ -107,11 +107,14 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     named = {"the-policies": f"request.name == '{POLICIES}'"}
     own_policies = entry("policies", [_rule("", ["configmaps"], _BOTH)], named)
     on_pods = {"something-to-judge": pod_condition(reads, protected)}
+    pods = [_rule("", ["pods"], _BOTH)]
+    if "spec" in reads.parts:
+        pods.append(_rule("", [*RESIZED], ["UPDATE"]))
     new_template = {"new-template": _NEW_TEMPLATE}
     templates = [_rule(*rows, _BOTH) for rows in workloads.items()]
     classes = _rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")
     return [
-        entry("pods", [_rule("", ["pods"], _BOTH)], on_pods),
+        entry("pods", pods, on_pods),
         *_system_pods(target, VALIDATING),
         entry("pods-status", [_rule("", ["pods/status"], ["UPDATE"])], on_status),
         entry("pods-binding", [_rule("", ["pods/binding", "bindings"], ["CREATE"])], on_binding),

@@ -22,6 +22,9 @@ PRESERVED = ("preemptionPolicy", "priority", "priorityClassName")
 PARTS = ("annotations", "finalizers", "labels", "ownerReferences", "spec")
 """The parts of a pod that an UPDATE can change; all but the last are metadata."""
 
+RESIZED = ("pods/ephemeralcontainers", "pods/resize")
+"""The sub-resources through which an UPDATE changes a pod's spec and nothing of its metadata."""
+
 _ANY = frozenset({"annotations", "labels", "spec"})
 """What stands for every change, if an expression does not say what it reads."""
 _FIXED = frozenset({"creationTimestamp", "deletionTimestamp", "generateName", "name", "namespace", "uid"})
