@@ -44,7 +44,7 @@ EXPRESSIONS = [
     "request.dryRun == false // a comment",
     "object.?spec.?hostNetwork.orValue(false)",
     "oldObject != null",
-    "has(oldObject.metadata.labels)",
+    "oldObject == null || has(oldObject.metadata.labels)",
     "has(request.dryRun) && has(request.userInfo.uid)",
     "request.userInfo.uid == '' && request.subResource == ''",
 ]
