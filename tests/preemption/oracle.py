@@ -339,7 +339,8 @@ class _Cluster:
             if victims and not strict:
                 return name, victims, broken
             if victims and not reading(victims):
-                return name, sorted(victims, key=oracle_pods.importance), 0
+                victims.sort(key=lambda pod: (*oracle_pods.importance(pod)[:2], *self.order(pod)))
+                return name, victims, 0
         return None
 
     def needed(self, state: State, potential: list[Json], violating: list[str]) -> list[Json]:
