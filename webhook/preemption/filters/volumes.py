@@ -248,11 +248,12 @@ def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
     mask = np.full(nodes.rows, False)
     values: dict[str, set[str]] = {}
     for reach in {offer.reach_key: offer.reach for offer in offers}.values():
-        match reach.node_selector_terms if reach else None:
-            case [NodeSelectorTerm([Requirement(key, "In", list(wanted))], None)]:
-                values.setdefault(key, set()).update(wanted)
-            case _:
-                mask |= affinity_mask(nodes, reach, fields=False)
+        terms = (reach.node_selector_terms or ()) if reach else ()
+        rows = terms[0].match_expressions or () if len(terms) == 1 and not terms[0].match_fields else ()
+        if len(rows) == 1 and rows[0].operator == "In" and rows[0].values:
+            values.setdefault(rows[0].key, set()).update(rows[0].values)
+        else:
+            mask |= affinity_mask(nodes, reach, fields=False)
     for key, of_key in values.items():
         mask |= nodes.has_label_in(key, of_key)
     return mask
@@ -282,8 +283,7 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
     reaches = (some[0].reach for some in within)
     reach = np.stack([affinity_mask(nodes, some, fields=False) for some in reaches], axis=1)
     provision = np.stack(provisionable, axis=1)
-    pairs = zip(reach, provision, strict=True)
-    answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in pairs]
+    answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in zip(reach, provision, strict=True)]
     return np.array(answers, np.bool_)
 
 
