@@ -74,8 +74,7 @@ def plain(seed: int, *features: str) -> Json:
 
 def _node_of(pod: Json) -> str:
     """The node that a pod is on or nominated to."""
-    name: str = pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName", "")
-    return name
+    return str(pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName", ""))
 
 
 def _named(pod: Json, place: int) -> Json:

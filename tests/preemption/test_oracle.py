@@ -52,7 +52,6 @@ def test_clusters_for_the_oracle_have_candidates():
 
 def test_dense_cluster_equals_the_oracles():
     """The cluster that figures are taken on, small: every node is a candidate, and the oracle agrees."""
-    cluster = dense(8, 30)
-    found = answer(cluster)
-    assert found == oracle.decide(cluster)
+    found = answer(dense(8, 30))
+    assert found == oracle.decide(dense(8, 30))
     assert len(found["candidates"]) == 8

@@ -47,6 +47,14 @@ def test_who_stands_in_the_way(pods, wants, expected):
     assert (best.node, sorted(victim.name for victim in best.victims), decision.made_room(best)) == expected
 
 
+def test_each_set_is_judged_by_itself():
+    """A port is taken while a pod that stays has it, in however many of the sets another one with it goes."""
+    port = {"cpu": "", "containers": [{"name": "main", "ports": [{"hostPort": 80}]}]}
+    pods = [pod("x", on="a1", **port), pod("stays", on="a1", priority=200, **port), pod("z", on="a1")]
+    waiting = pod("p", priority=100, **port)
+    assert decided(cluster(NODES[:1], pods, waiting), rules(across_nodes=True)).selected is None
+
+
 def for_a_pod(seed):
     """A pod is a gang of one that is nobody's; it fits on its node without the victims."""
     waiting = pod("p", priority=100, cpu=str(random.Random(seed).randint(2, 8)))

@@ -197,14 +197,11 @@ class _Decision:
         """The nodes (rows) of each domain that may have all members, bound ones too."""
         nodes, keys = self.trial.snapshot.nodes, self.gang.topology_keys
         known = nodes.known()
-        if not keys:
-            yield np.setdiff1d(known, left_out)
-            return
-        labels = np.stack([nodes.label(key)[known] for key in keys])
+        labels = np.stack([nodes.label(key)[known] for key in keys] or [np.zeros(len(known), np.int32)])
         usable = (labels >= 0).all(axis=0)
         for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
             inside = known[(labels == domain[:, None]).all(axis=0)]
-            if np.isin(self.gang.secured, inside).all():
+            if not keys or np.isin(self.gang.secured, inside).all():
                 yield np.setdiff1d(inside, left_out)
 
     def _promising(self, domains: Sequence[Rows], victims: Rows, most: int) -> Iterator[Rows]:

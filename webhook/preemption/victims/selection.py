@@ -19,7 +19,7 @@ from itertools import combinations, islice, product
 
 import numpy as np
 
-from webhook.preemption.filters.counters import Counter, MeterRoom
+from webhook.preemption.filters.counters import Counter, MeterRoom, ThingsInUse
 from webhook.preemption.filters.devices import DeviceFilter
 from webhook.preemption.filters.filtering import (
     NO_PODS,
@@ -28,7 +28,7 @@ from webhook.preemption.filters.filtering import (
     nodes_where_preemption_might_help,
     run_filters,
 )
-from webhook.preemption.snapshot.columns import Mask, Rows
+from webhook.preemption.snapshot.columns import Mask, Rows, ranked
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import PotentialVictims
 from webhook.preemption.victims.units import PodsOfNodes
@@ -51,8 +51,7 @@ class _Room:
 
     def __init__(self, state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> None:
         gone = np.moveaxis(pods.rows, 1, 0)
-        nodes = pods.nodes
-        on = state.snapshot.pods.node
+        nodes, on = pods.nodes, state.snapshot.pods.node
         here = gone * (on[gone] == nodes) if pods.across else gone
         self.rooms, self.width = list[MeterRoom](), len(nodes)
         for meter in meters:
@@ -201,10 +200,14 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     going = forced[:, columns]
     for number, (_, some) in enumerate(chosen):
         going[some, number] = True
-    # 3. Those of them that are enough
+    # 3. Those of them that are enough. Things in use count by node, so that has one set at a time
     sets = pods.only(columns)
     sets = sets._replace(rows=sets.of(going))
-    enough = _Room(state, meters, sets).fits_beside()
+    turn = ranked(columns)[0] * any(isinstance(meter, ThingsInUse) for meter in meters)
+    enough = np.zeros(len(columns), np.bool_)
+    for number in range(turn.max() + 1):
+        here = np.flatnonzero(turn == number)
+        enough[here] = _Room(state, meters, sets.only(here)).fits_beside()
     of, rows, nobody = _listed(sets, sets.units & enough, np.zeros(sets.rows.shape, np.bool_))
     return sets.nodes[of], rows, nobody, state.snapshot.nodes.rows + of
 
