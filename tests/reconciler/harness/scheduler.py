@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.preemption import oracle
@@ -38,11 +39,10 @@ class SimulatedScheduler:
     async def work(self) -> None:
         """Schedule until it is cancelled."""
         while True:
-            try:
-                async with asyncio.timeout_at(self._next_try()):
+            due = min((due for _, due in self._failures.values() if due > now()), default=None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
                     await self.woken.wait()
-            except TimeoutError:
-                pass
             self.woken.clear()
             await asyncio.sleep(self.dice.choice(self.pauses))
             if now() < self.away_until:
@@ -54,9 +54,6 @@ class SimulatedScheduler:
             for pod in sorted(waiting, key=lambda one: -one["spec"]["priority"]):
                 if self._failures[pod["metadata"]["uid"]][1] <= now():
                     self._try(pod)
-
-    def _next_try(self) -> float | None:
-        return min((due for _, due in self._failures.values() if due > now()), default=None)
 
     def _try(self, pod: Json) -> None:
         """One attempt for a pod."""

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import Desk, Setting, node, plan_for, planned, pod, preemptor, under_way
+from tests.reconciler.builders import Desk, Setting, node, plan_for, planned, pod, preemptor
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.reconciler.plans.actions import TRIES, Ending, Tries
-from webhook.reconciler.plans.room import later_equals, to_displace
+from webhook.reconciler.plans.room import to_displace
 from webhook.reconciler.state.annotations import PlanRecord
 
 pytestmark = pytest.mark.skipped_waits
@@ -25,14 +25,6 @@ async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted
     plan.busy, plan.asking["uid-v"] = True, setting.state.pods.items()["default/v"]
     manager.end(plan, ending)
     assert ("default/v" in setting.leaving()) is counted_on
-
-
-@pytest.mark.parametrize("ids", ["xy", "yx"])
-def test_plans_of_one_moment_have_an_order(ids: str):
-    """Which of them loses room that was taken is said by their preemptors' names, not by what is made at random."""
-    plans = [plan_for(PlanRecord(id=id_, node="n1"), f"default/{name}") for id_, name in zip(ids, "ab", strict=True)]
-    index = under_way(*plans)
-    assert [later_equals(plan, plan.unplaced[0], index) for plan in plans] == [["default/b"], []]
 
 
 @table(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, Desk, Setting, asks, node, pod, preemptor
+from tests.reconciler.builders import START, Desk, Setting, are_nominated, asks, node, pod, preemptor
 from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, all_asked, begun, claim, holder, uses
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
@@ -192,3 +192,19 @@ async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(coming: list[Pod]
     setting.add(*coming)
     assert ended(desk, plan).ending is Ending.SPACE_TAKEN
     assert sorted(desk.reconciler.evaluator.log.returning) == [f"Job/default/{owner}" for owner in blamed]
+
+
+async def test_time_goes_on_from_the_last_room():
+    """While another one that lost its own room is nominated beside it a plan is not over, however old it is."""
+    setting = Setting(node("n1"))
+    setting.add(pod("a", "5", node="n1"), pod("b", "3", node="n1"))
+    manager = Desk(setting).reconciler.plan_manager
+    for made in (preemptor("p", "4"), preemptor("q", "4")):
+        plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
+        are_nominated(plan)
+        manager.asked(plan, setting.state.pods.get(plan.record.victims[0].key))
+        setting.remove(plan.record.victims[0].key)
+        setting.clock.now += 3600.0
+        assert isinstance(manager.look(manager.plans["default/p"]), Wait)
+    setting.add(pod("back", "3", node="n1"))
+    assert isinstance(manager.look(manager.plans["default/p"]), Wait)

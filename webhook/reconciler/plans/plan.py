@@ -127,6 +127,8 @@ class Plan(msgspec.Struct, eq=False):
     # What the watches have shown.
     roomy: float = math.inf
     """Since when all members fit on their nodes; infinite while they do not."""
+    had_room: float = -math.inf
+    """When they fitted there last."""
     newcomer: str = ""
     """Who came to one of its nodes last, and with which priority."""
     rehearsed: bool = False

@@ -307,6 +307,7 @@ class PlanManager:
                 for member, pod in view.pods
             )
             plan.roomy = min(plan.roomy, now) if there else math.inf
+            plan.had_room = now if there else plan.had_room
             for member, pod in view.pods:
                 taken = member.devices and claims_in_the_way(state.snapshot, plan, member)
                 if taken and evaluator.has_room(pod, member.node):

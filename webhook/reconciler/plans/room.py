@@ -28,10 +28,10 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     """When a plan is given up (monotonic seconds); infinite if others have to act first.
 
     The time counts from when all room was there, while the preemptor's scheduler is seen
-    at work: else no node is to blame. Before, it counts from the last end of a notice, a
-    victim, or a pod that leaves the node: until then others may not be asked. The
-    deletionTimestamp is by the API server's clock, which may be behind: a pod has its grace
-    period since it was asked or seen to leave.
+    at work: else no node is to blame. If it is not, it counts from when it was last, or the
+    last end of a notice, a victim, or a pod that leaves the node: until then others may not
+    be asked. The deletionTimestamp is by the API server's clock, which may be behind: a pod
+    has its grace period since it was asked or seen to leave.
     """
     state, snapshot, leaving = evaluator.state, evaluator.state.snapshot, index.leaving
     pods, now, wall = snapshot.pods, evaluator.clock.monotonic(), evaluator.clock.wall()
@@ -42,7 +42,7 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
         chance, since = evaluator.schedulers.chance, plan.roomy
         chances = [chance(pod, since, timeout) for pod in known if pod]
         return max(chances, default=math.inf) + timeout
-    ends = [plan.started, *(leaving.get(uid, -math.inf) for uid in plan.gone)]
+    ends = [plan.started, plan.had_room, *(leaving.get(uid, -math.inf) for uid in plan.gone)]
     ends += [until for uid, until in plan.notices.items() if uid in plan.needed]
     rows = evaluator.leaving_within(math.inf, Now(now, wall))
     here = np.isin(pods.node[rows], snapshot.nodes.rows_of(plan.nodes))
