@@ -1,6 +1,6 @@
 """The preemption decision: which node, which victims, and why.
 
-Pure: no I/O, no clock (`now` is in seconds since the epoch); the same input gives the same answer.
+No I/O, no clock: the same input gives the same answer. `now` is in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PLACED_TOGETHER = (
 )
 
 _MOST_LOOKS = 8
-"""Candidates that are looked at again, 1.3 ms each at 5000 nodes with 50 000 pods."""
+"""Candidates looked at again, 1.3 ms each at 5000 nodes with 50 000 pods."""
 _LOOKS_AT_NODES = 2000
 """In a small cluster more sets are looked at: until so many nodes have been."""
 
@@ -93,7 +93,7 @@ def decide(
     if candidates.group.any() and (incoming.spread or incoming.affinity):
         candidates = _that_fit_afterwards(candidates, potential)
     ranking = Ranking(candidates, potential)
-    # 7. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
+    # 7. If no single node helps, sets of victims on several (docs/semantics.md D15).
     if rules.across and not ranking.equally_good:
         sets = find_victims(state, potential, nodes, across=True)
         looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))
@@ -141,7 +141,7 @@ def _that_fit_afterwards(
 def why_not_eligible(failures: Failures, rules: Rules, now: float) -> str:
     """Why the pod may not preempt (docs/semantics.md D1), in Kubernetes' words; else empty.
 
-    Kubernetes asks after a failure, so a pod that fits on every node is eligible. A policy's pods
+    Kubernetes asks after a failure: a pod that fits everywhere is eligible. A policy's pods
     are `preemptionPolicy: Never` by design, for kube-scheduler only.
     """
     snapshot, incoming = failures.state.snapshot, failures.state.incoming
@@ -166,7 +166,7 @@ def why_not_eligible(failures: Failures, rules: Rules, now: float) -> str:
 
 
 def fits(snapshot: Snapshot, preemptor: Pod, *, without: Rows = NO_PODS) -> list[str]:
-    """The nodes on which the pod fits `without` the pods in these rows, sorted.
+    """The nodes where the pod fits `without` the pods in these rows, sorted.
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable
     preemptor.
@@ -210,10 +210,10 @@ def victims_needed(
     without: Rows = NO_PODS,
     evicted: Ints | None = None,
 ) -> Rows:
-    """Which pods `among` these rows have to leave for the pod to fit there, in their order.
+    """Which pods `among` these rows must leave for the pod to fit there, in their order.
 
     Judged like `fits`. What goes together by the `rules` leaves or stays together: if one of a group
-    has `begun` to leave, the others have to. Of pods of equal priority the costlier stay, with
+    has `begun` to leave, the others must. Of pods of equal priority the costlier stay, with
     `evicted` as for `decide`. All of them, if they are not enough.
     """
     row = snapshot.nodes.find(node)

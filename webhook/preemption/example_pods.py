@@ -32,7 +32,7 @@ _SCHEDULER = ("object", "spec", "schedulerName")
 _ANNOTATIONS = ("metadata", "annotations")
 _SOME_CLASS = "some-class"
 _LONG = 10**9
-"""Seconds of protection that are as good as no end."""
+"""Seconds of protection as good as no end."""
 _SIDES = ("preemptors", "victims")
 _MOST_PAIRS, _MOST_NAMES, _MOST_PLACES = 50, 3, 150
 _BY_CHOICE = "the author of a pod choose to be a preemptor"
@@ -55,7 +55,7 @@ class _ExamplePod(NamedTuple):
 
     @property
     def unnamed(self) -> bool:
-        """Whether it is in a namespace without labels that no policy means, unless it means all."""
+        """Whether only policies for all namespaces mean its namespace, which has no labels."""
         space = self.request.namespace_object
         return self.example.get(NAMESPACE) == UNNAMED and not (space and space.metadata.labels)
 
@@ -72,7 +72,7 @@ class _ExamplePod(NamedTuple):
 
 
 Rows = list[list[_ExamplePod]]
-"""A row's first pod is as a side wants it; the others differ in one thing that authors choose."""
+"""A row's first pod is as a side wants it; others differ in one thing that authors choose."""
 
 
 def example_pod_findings(policies: Policies, now: float) -> list[Finding]:
@@ -137,7 +137,7 @@ class _Asked:
         return self._policy.preemptors.twins.get(pod.name, pod.name)
 
     def _preemptors(self, side: PodsMatch) -> Rows:
-        """Pods of the classes of a side, and of others that the policy manages."""
+        """Pods of a side's classes, and of others that the policy manages."""
         schedulers = self._policy.preemptors.scheduler_names
         named: Settings = () if "default-scheduler" in schedulers else ((_SCHEDULER, schedulers[0]),)
 
@@ -282,7 +282,7 @@ def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
 
 
 def _needless_elements(names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True) -> Needless:
-    """The places of names that mean none, or only what others mean or goes `besides`; `dots` as for samples."""
+    """Places of names that mean none, or only what others mean or goes `besides`; `dots` as for samples."""
     for place, name in enumerate(names):
         meant, others = samples([name], dots=dots), name_matcher((*names[:place], *names[place + 1 :]))
         if all(others(each) or besides(each) for each in meant):

@@ -26,7 +26,7 @@ class Extender(Protocol):
         """Whether the extender wants to be asked about this pod."""
 
     def __call__(self, preemptor: Pod, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates that remain, each with the victims that remain."""
+        """The candidates that remain, with the victims that remain."""
 
 
 def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Candidates) -> Candidates:

@@ -1,6 +1,6 @@
 """The best candidate (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`).
 
-Only `RANKING` knows by what candidates are compared, in which order, and how people are told of it.
+Only `RANKING` knows what compares candidates, in which order, and how people are told.
 `gangs.eviction_units.Price` compares for gangs, by the same keys.
 """
 
@@ -21,13 +21,13 @@ from webhook.preemption.victims.costs import COST_KEYS, CostKey, last_end, secon
 from webhook.preemption.victims.eligible import PotentialVictims
 
 PRIORITY_OFFSET = 2**31
-"""Added to each priority in a sum: of negative ones fewer pods win, too."""
+"""Added to each priority in a sum: fewer pods win, also with negative ones."""
 _RAISED_SUM = ("victims", "priority_sum")
 """The keys that people read for the raised sum, in their order there."""
 
 
 class Score(NamedTuple):
-    """What a candidate is compared by, by the keys' names; in the sum priorities are raised."""
+    """A candidate's values by the keys' names; in the sum priorities are raised."""
 
     node: str
     values: dict[str, Any]
@@ -109,7 +109,7 @@ def _end(of: Ranking) -> Floats | None:
 
 
 def _earliest_start(of: Ranking) -> Floats:
-    """When the first of the victims of highest priority started, in seconds."""
+    """When the first victim of highest priority started, in seconds."""
     candidates, starts = of.candidates, of.candidates.starts
     started = candidates.snapshot.pods.start
     if of.victims.costs is None and candidates.units is None:  # then it stands first
@@ -122,7 +122,7 @@ def _earliest_start(of: Ranking) -> Floats:
 
 
 def sum_of_priorities(score: Score) -> int:
-    """The victims' priorities added up as they are: the key raises each."""
+    """The victims' priorities summed as they are: the key raises each."""
     total: int = score.values["priority_sum"] - score.values["victims"] * PRIORITY_OFFSET
     return total
 
@@ -181,9 +181,9 @@ RANKING = (
         because="fewer of its victims are on other nodes",
     ),
 )
-"""The keys in their order: each narrows what the ones before left. What remains is equally good.
+"""The keys in their order: each narrows what the ones before left. The rest is equally good.
 
-The first by the node's name is taken, so that the answer is always the same.
+The first by the node's name is taken, so the answer is always the same.
 """
 
 
@@ -198,7 +198,7 @@ def decisive(winner: Score, other: Score) -> str:
 
 
 def preferred_because(winner: Score, other: Score) -> str:
-    """Why the winner is preferred to the other candidate, for people."""
+    """Why the winner is preferred to the other, for people."""
     name = decisive(winner, other)
     by_name = "its name comes first; the two are equally good"
     because = next((key.because for key in RANKING if key.name == name), by_name)
@@ -206,7 +206,7 @@ def preferred_because(winner: Score, other: Score) -> str:
 
 
 def how_compared(headings: Collection[str]) -> str:
-    """How to read columns with these headings: the order, and what is better."""
+    """How to read columns of these headings: order, and what is better."""
     keys = {key.name: key for key in RANKING if key.heading in headings}
     order = "compared from left to right"
     raised = [keys[name].heading for name in _RAISED_SUM if name in keys]

@@ -20,7 +20,7 @@ from webhook.preemption.victims.rules import VictimReason
 
 
 class StaleDecisionError(RuntimeError):
-    """The snapshot changed since; `selected` and what was read before can still be read."""
+    """The snapshot changed since; `selected` and what was read before stay readable."""
 
 
 class DeviceUse(NamedTuple):
@@ -41,7 +41,7 @@ class Decision:
 
     `eligible` and `reason` say whether it may preempt. `selected` is the plan, one of
     `candidate_count`. `rejections` are the codes of the caller's filter. The lists over all nodes are
-    made when first read, and raise StaleDecisionError if the snapshot has changed.
+    made when first read, and raise StaleDecisionError if the snapshot changed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Decision:
 
     @cached_property
     def fits(self) -> list[str]:
-        """Nodes on which the pod fits without preemption, sorted."""
+        """Nodes where the pod fits without preemption, sorted."""
         return self._names(self._failures.fits)
 
     @property
@@ -92,13 +92,13 @@ class Decision:
         return uses
 
     def fits_without(self, gone: Rows) -> list[str]:
-        """Nodes on which the pod fits without these pods (rows, on nodes), sorted."""
+        """Nodes where the pod fits without these pods (rows, on nodes), sorted."""
         state = prefilter(self._fresh, self._state.incoming, gone)
         return self._names(run_filters(state, self._failures.left_out).fits)
 
     @cached_property
     def unresolvable(self) -> list[str]:
-        """Nodes on which no preemption could help, sorted."""
+        """Nodes where no preemption could help, sorted."""
         return self._names(np.flatnonzero((self._failures.code > 0) & ~self._failures.resolvable))
 
     @cached_property
@@ -107,7 +107,7 @@ class Decision:
         return self._ranked.candidates.by_name() if self._ranked else []
 
     def shortlist(self, count: int) -> list[Candidate]:
-        """The first `count` candidates, best first; far cheaper than all of them."""
+        """The first `count` candidates, best first; far cheaper than all."""
         return self._ranked.candidates.objects(self._ranked.first(count)) if self._ranked else []
 
     def scores(self, count: int) -> list[Score]:
@@ -116,7 +116,7 @@ class Decision:
 
     @property
     def equally_good(self) -> list[str]:
-        """The nodes as good as the selected one, which is the first of them by name."""
+        """Nodes as good as the selected one, which is their first by name."""
         return self._ranked.candidates.names(self._ranked.equally_good) if self._ranked else []
 
     @cached_property
@@ -137,13 +137,13 @@ class Decision:
         return bool(len(rows)) and self._potential.excluded(int(rows[0])) is None
 
     def may_go_rows(self) -> Rows:
-        """The pods (rows) that may be victims on nodes that evictions can help."""
+        """The pods (rows) that may be victims where evictions can help."""
         pods, failures = self._fresh.pods, self._failures
         helped = np.append((failures.code > 0) & failures.resolvable, False)  # -1, no node, reads the last one
         return np.flatnonzero(self._potential.may_go & helped[pods.node[: pods.rows]])
 
     def cheapness(self, rows: Rows) -> Floats:
-        """How soon each pod goes among those of its node: the larger the sooner."""
+        """Which pod of a node goes sooner: the one with the larger number."""
         pods = self._fresh.pods
         nodes = np.unique(pods.node[rows]).astype(np.intp)
         slots = self._potential.slots_of(nodes)
@@ -152,7 +152,7 @@ class Decision:
         return place[rows]
 
     def relief(self, rows: Rows) -> Floats:
-        """How much each pod gives of what the preemptor lacks on its node: 1 for all of a thing."""
+        """How much each pod gives of what the preemptor lacks there: 1 for all of a thing."""
         state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:
@@ -170,13 +170,13 @@ class Decision:
         return self._potential.reason(int(self._fresh.pod_rows([victim])[0]))
 
     def groups_of(self, victims: Rows) -> dict[str, str]:
-        """By key of these victims (rows) the name of the group that each goes with."""
+        """By key of these victims (rows) the name of the group each goes with."""
         units, pods = self._potential.units, self._fresh.pods
         going = [] if units is None else zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
         return {pods.key(row): str(pods.groups.values[group]) for row, group in going if group}
 
     def made_room(self, candidate: Candidate) -> str:
-        """What victims on other nodes go for, as `to make room in zone z1`, or empty."""
+        """What victims elsewhere go for, as `to make room in zone z1`, or empty."""
         nodes, pods = self._fresh.nodes, self._fresh.pods
         (node,) = nodes.rows_of([candidate.node])
         rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])
@@ -206,5 +206,5 @@ class Decision:
 
     @property
     def _ranked(self) -> Ranking | None:
-        """How the candidates compare, if any were looked for; as `_fresh`."""
+        """How candidates compare, if any were looked for; as `_fresh`."""
         return self._ranking if self._fresh else None

@@ -62,7 +62,7 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
 
 
 def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """`/debug/plans`, the oldest plan first: a row for each preemptor."""
+    """`/debug/plans`, the oldest plan first: a row a preemptor."""
     now, plans = reconciler.clock.monotonic(), reconciler.plan_manager.index.by_id.values()
     return [
         {

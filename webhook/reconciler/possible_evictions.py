@@ -41,7 +41,7 @@ class PossibleEviction:
 
 
 def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float) -> list[PossibleEviction]:
-    """All there is to say of the pod (key); empty for one on no node. `now` is as `since`."""
+    """What can be said of the pod (key); empty for one on no node. `now` is as `since`."""
     namespace, _, name = key.rpartition("/")
     snapshot, pods = state.snapshot, state.snapshot.pods
     row = pods.find(namespace, name)

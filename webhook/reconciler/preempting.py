@@ -109,7 +109,7 @@ class Preempting:
         return self.offer(key, new) or work
 
     def offer(self, key: str, pod: Pod | None) -> bool:
-        """Take a pod into the queue, or out of it if it has no plan."""
+        """Take a pod into the queue, or out if it has no plan."""
         queue = self._queue
         if pod is None or (policy := self._policy_set.policy_to_act_by(pod)) is None:
             if key not in self._manager.plans:
@@ -278,7 +278,7 @@ class Preempting:
         return outcome
 
     def _members(self, pod: Pod, policy: PreemptionPolicy, plans: Sequence[tuple[Plan, Member]]) -> Members:
-        """The members of the pod's group that have no node; `plans` are theirs."""
+        """The members of the pod's group without a node; `plans` are theirs."""
         key, latest = group_of(pod), self._clock.wall() - policy.preemptors.delay
         ready, gated, act_by = list[Pod](), list[Pod](), self._policy_set.policy_to_act_by
         for member in self._state.waiting_members(key):
@@ -328,7 +328,7 @@ def budget_helps(old: PodDisruptionBudget | None, new: PodDisruptionBudget | Non
 
 
 def claim_helps(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
-    """Whether a claim on devices came, asks for others, or lost devices or users."""
+    """Whether a device claim came, asks for others, or lost devices or users."""
     if old is None or new is None:
         return new is None or new.status.allocation is None
     before, after = old.status, new.status
@@ -339,7 +339,7 @@ def claim_helps(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
 
 
 def relevant_difference(old: Any, new: Any) -> bool:
-    """Whether what is read of a minor object (class, namespace, volume) differs."""
+    """Whether a minor object (class, namespace, volume) differs in what is read."""
     if old is None or new is None or _read_of_all(old) != _read_of_all(new):
         return True
     return bool(replace(old, metadata=new.metadata) != new)

@@ -41,7 +41,7 @@ class PolicySet:
         """The compiled rules of each PreemptionPolicy, by its name."""
         self.policies = policies
         self.managed = ManagedClasses(policies.preemption).managed
-        """By PriorityClass its policy and its twin class."""
+        """By PriorityClass its policy and its twin."""
 
     def policy_to_act_by(self, pod: Pod) -> PreemptionPolicy | None:
         """The policy to preempt by for a pod; None if it is left alone."""
@@ -139,7 +139,7 @@ def unschedulable_since(pod: Pod) -> float | None:
 
 
 def scheduler_refusal(pod: Pod) -> Condition | None:
-    """What the scheduler said of a pod that it did not bind, if anything."""
+    """What the scheduler said of a pod it did not bind, if anything."""
     rows = pod.status.conditions or ()
     return next((row for row in rows if row.type == "PodScheduled" and row.status == "False"), None)
 

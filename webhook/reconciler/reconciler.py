@@ -107,7 +107,7 @@ class Reconciler:
             recall_evictions(self.evaluator, self.policy_set, record)
             # 2. Every preemptor comes to the queue, every plan on a pod is found.
             self.look_at_all()
-            # 3. From now on changes of the cluster say what there is to do.
+            # 3. From now on changes of the cluster say what to do.
             await self.work()
         finally:
             keeping.cancel()
@@ -224,7 +224,7 @@ class Reconciler:
         end = clock.stopwatch() + _TURN
         # 1. Take in what tasks have told.
         self._take_news()
-        # 2. Take over what earlier leaders left, before anything is decided.
+        # 2. Take over what earlier leaders left before any decision.
         while self._unseen:
             key, _ = self._unseen.popitem()
             with _safely("%s could not be taken up", key):
@@ -232,7 +232,7 @@ class Reconciler:
             if self._unseen and clock.stopwatch() > end:
                 self._wake()
                 return
-        # 3. Do what is next for each plan that is touched or due.
+        # 3. Do what is next for each touched or due plan.
         for plan in manager.touched(end):
             with _safely("plan %s for %s could not be looked at", plan.id, plan.key):
                 self._look(plan)

@@ -164,7 +164,7 @@ class Reporter:
     ) -> None:
         """A preemptor was evaluated in so many seconds; `wall` is now (since the epoch).
 
-        Members of a plan, also a rehearsed one, get to know the decision. Why a preemptor
+        Members of a plan, also a rehearsed one, learn the decision. Why a preemptor
         waits is told once; `told` is the last reason.
         """
         key = key_of(pod)
@@ -267,7 +267,7 @@ class Reporter:
         self._event(pod, "PreemptionNotice", note, urgent=True)
 
     def victim_left(self, plan: Plan, pod: Pod) -> None:
-        """A victim left by itself after it was told: it counts as an eviction."""
+        """A told victim left by itself: it counts as an eviction."""
         self.metrics.notices.labels("left").inc()
         self.tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
 
@@ -325,7 +325,7 @@ class Reporter:
             self._event(pod, DEVICES_TAKEN, told, distinct=True)
 
     def nomination_cleared(self, pod: Pod) -> None:
-        """A scheduler cleared a nomination though nobody took the room; said once for each."""
+        """A scheduler cleared a nomination though nobody took the room; told once for each."""
         scheduler = pod.spec.scheduler_name
         self.metrics.nominations_cleared.labels(scheduler).inc()
         if scheduler in self._clearing:
@@ -334,7 +334,7 @@ class Reporter:
         self.tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=_CLEARS)
 
     def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
-        """Say on a pod why nobody makes room for it, if that is new or long ago."""
+        """Say on a pod why nobody makes room, if that is new or long ago."""
         uid, text = pod.metadata.uid, outcome.text
         before, at = self._waits.get(uid, ("", -math.inf))
         if wall - at < (_WAITS_ON if before == text else _WAITS_AGAIN):

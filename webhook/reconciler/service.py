@@ -170,7 +170,7 @@ class ReconcilerService:
     async def _contend(self) -> None:
         await self.state.wait_for_sync()
         gc.collect()
-        gc.freeze()  # what is there now mostly stays: the collector need not walk it again
+        gc.freeze()  # what is there mostly stays: the collector need not walk it again
         if self._elector is None:
             await self.reconciler.lead()
         else:

@@ -1,1 +1,1 @@
-"""Devices for one node: what is published and taken, what claims can be allocated."""
+"""Devices for one node: what is published and taken, and what claims can get."""

@@ -101,7 +101,7 @@ def allocate(
 ) -> list[Allocation] | None:
     """The claims' devices, None if they cannot be had together.
 
-    The node reaches the pools, in the order in which devices are tried. Raises DemandError
+    The node reaches the pools, in the order of the search. Raises DemandError
     and OutOfStepsError.
     """
     if not claims:
@@ -126,7 +126,7 @@ class _Search:
         self.constraints: list[list[AttributeConstraint]] = []
         self.taken: dict[DeviceId, set[int]] = defaultdict(set)
         self.consumed: dict[DeviceId, Counter[str]] = defaultdict(Counter)
-        # By the pool's name: of pools of one name the first that is asked counts (K45)
+        # By the pool's name: of equal names the first pool asked counts (K45)
         self.counters: dict[str, Counter[CounterName]] = defaultdict(Counter)
         self.available: dict[str, Counter[CounterName]] = {}
         self.results: list[list[Allocation]] = [[] for _ in self.claims]
@@ -170,7 +170,7 @@ class _Search:
         return False
 
     def _count(self, place: _Place, request: Request) -> int:
-        """How many devices the request wants: if it wants all, those that match."""
+        """How many devices the request wants: for all, those that match."""
         if request.mode != "All":
             return request.number
         matching = self.all[place] = []
@@ -183,7 +183,7 @@ class _Search:
         return len(matching)
 
     def _request(self, claim: int, number: int, depth: int) -> bool:
-        """Allocate this request of the claim, and all that comes after it."""
+        """Allocate this request of the claim, and all after it."""
         if depth > DEEPEST:
             raise OutOfStepsError
         requests = self.claims[claim].requests
@@ -259,7 +259,7 @@ class _Search:
         return fits_capacity(device.device, request.capacity, taken or {}, own or {})
 
     def _take(self, claim: int, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
-        """Take the device, and tell how to give it back; None if it is not had."""
+        """Take the device, and tell how to give it back; None if not had."""
         id_ = device.id
         several = device.device.allow_multiple_allocations
         if not (several and request.admin) and self._is_taken(request, id_, claim):
@@ -324,7 +324,7 @@ class _Search:
         return False
 
     def _left(self, pool: Pool) -> Counter[CounterName]:
-        """What the devices in use leave of the pool's counters; it may be negative."""
+        """What devices in use leave of the pool's counters, maybe below 0."""
         left = Counter(pool.counters)
         for device in (*pool.devices, *pool.others):
             if device.device.consumes_counters and self.allocated.in_use(device.id):

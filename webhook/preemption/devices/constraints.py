@@ -1,4 +1,4 @@
-"""What a device must satisfy beside others: its capacities, and attributes to be equal or different.
+"""What a device must satisfy beside others: capacities, and equal or different attributes.
 
 As in Kubernetes' structured allocator (`consumable_capacity.go`), which remembers distinct
 attributes by request: of several devices of one request only the last counts, and giving one
@@ -126,12 +126,12 @@ class AttributeConstraint:
 
 
 def compared_by(constraint: DeviceConstraint) -> str:
-    """The full name of the attribute that is to be equal, or different."""
+    """The full name of the attribute to be equal or different."""
     return constraint.match_attribute or constraint.distinct_attribute or ""
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """The attribute of that full name; the driver's own may lack their domain."""
+    """The attribute of this full name; the driver's own may lack their domain."""
     attributes = device.attributes or {}
     own = name.removeprefix(f"{driver}/")
     return attributes.get(name) or attributes.get(own)

@@ -41,7 +41,7 @@ _LARGEST_PART = 2**64
 
 
 class OpaqueError(ValueError):
-    """A text that is no such value, or a value of another kind."""
+    """A text that is no such value, or another kind of value."""
 
 
 def quantity_value(text: str) -> str:
@@ -148,7 +148,7 @@ FUNCTIONS: tuple[tuple[Any, ...], ...] = (
 )
 """Name, type of the result, what it does with a text, and the type of a value beside it."""
 _GLOBAL = ("quantity", "isQuantity", "semver", "isSemver")
-"""The functions that are not called on a value."""
+"""The functions not called on a value."""
 LONGEST_SELECTOR = 10 * 1024
 """Characters, as in Kubernetes."""
 _TOKEN = re.compile(
@@ -156,11 +156,11 @@ _TOKEN = re.compile(
     r"|(?P<domain>\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?))|[\[\]]",
     re.DOTALL,
 )
-"""Brackets, and texts, so that nothing is found in these."""
+"""Brackets, and texts, where nothing is to be found."""
 
 
 def value_of(attribute: DeviceAttribute) -> AttributeValue:
-    """The value with its type, which is empty if it is not known."""
+    """The value with its type, empty if unknown."""
     if attribute.text is not None:
         return "string", attribute.text
     if attribute.number is not None:
@@ -240,7 +240,7 @@ def device_selector(text: str) -> SelectorProgram:
 
 
 def _with_empty_domains(text: str) -> str:
-    """The expression with an empty map for each domain that a device lacks."""
+    """The expression with an empty map for each domain a device lacks."""
     closing = list[str]()
 
     def replaced(token: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""What a search on a node depends on, so that nodes in the same state are searched once.
+"""What a search on a node depends on, so nodes in equal states are searched once.
 
 Names and serial numbers make every node's devices different. To a search a device is what the
 requests say of it, and which of its compared attributes are equal to those of the node's
-other devices. Nodes that are equal in this are of one *kind*. They differ only in which
+other devices. Nodes equal in this are of one *kind*. They differ only in which
 devices are taken, a bit for each: taking pods away and putting them back is arithmetic on
 bits of all nodes.
 """
@@ -34,7 +34,7 @@ _NO_VALUE, _NO_TYPE = -1, -2
 
 
 class NodeDevicesSeen(NamedTuple):
-    """What a node reaches: its pools in the order of the search, and their devices, with their rows.
+    """What a node reaches: its pools in the order of the search, and their devices, with rows.
 
     It is `simple` if a search depends only on which devices are taken: none can be shared or
     says itself who reaches it, and no device of other nodes uses their counters. `counters`
@@ -88,7 +88,7 @@ class NodeStates:
     """The kinds of nodes for the claims to allocate there, and which devices are taken.
 
     By node row, `kind` is -1 for none, and `taken` has a bit for each device that a pod has
-    which is not `gone`. Where it is not `told` it depends on pods together. `of_pod` has by
+    which is not `gone`. Where not `told` it depends on pods together. `of_pod` has by
     pod row the devices on its node that its removal frees.
     """
 
@@ -125,7 +125,7 @@ class NodeStates:
         return (facts.group, tuple(rows))
 
     def _add(self, snapshot: Snapshot, nodes: Rows, group: int, claims: Sequence[ClaimDemand], gone: Mask) -> None:
-        """Tell the kinds of nodes on which the same claims are to be allocated."""
+        """Tell the kinds of nodes where the same claims are to be allocated."""
         every = [pools_of(snapshot, node) for node in nodes.tolist()]
         simple = np.array([on_node.simple for on_node in every], np.bool_)
         seen, nodes = [*compress(every, simple)], nodes[simple]
@@ -182,7 +182,7 @@ class NodeStates:
 
 
 class _Kind(NamedTuple):
-    """A kind of node. Each device that a request selects has its bit, what requests say, and attributes' values."""
+    """A kind of node. Each device that a request selects has its bit, the requests' answers and attributes' values."""
 
     devices: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
     attributes: int

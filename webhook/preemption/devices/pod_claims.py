@@ -21,7 +21,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 MOST_CONSUMERS = 256
 EXTENDED_CLAIM = "<extended-resources>"
-"""The name of a claim that is to be made."""
+"""The name of a claim to be made."""
 
 
 class ClaimNeed(NamedTuple):
@@ -45,7 +45,7 @@ class ClaimNeed(NamedTuple):
 
 
 class PodNeeds(NamedTuple):
-    """The pod's claims in order, and the extended resources that classes serve, sorted.
+    """The pod's claims in order, and extended resources that classes serve, sorted.
 
     It is `stale` if a failed attempt left the claim for its extended resources.
     """
@@ -91,7 +91,7 @@ def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> 
 
 
 def _again(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand | None:
-    """What an allocated claim wants once freed; None if nobody uses it or it is refused."""
+    """What an allocated claim wants once freed; None if unused or refused."""
     try:
         return compile_claim(snapshot, claim) if claim.status.reserved_for else None
     except (ClaimRefusal, DemandError, NotModelledError):
@@ -133,7 +133,7 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
 
 
 def _check_binding(claim: ResourceClaim) -> None:
-    """Raise NotModelledError for devices that are not ready: nobody knows for how long."""
+    """Raise NotModelledError for devices not ready: nobody knows for how long."""
     allocation = claim.status.allocation
     for result in (allocation.devices.results if allocation else None) or ():
         if not result.binding_conditions:

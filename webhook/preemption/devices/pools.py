@@ -28,7 +28,7 @@ class NodePlace(NamedTuple):
     labels: Labels
 
     def matches(self, selecting: ResourceSliceSpec | Device) -> bool:
-        """Whether the node is named, or any, or selected: the first that is given."""
+        """Whether the node is named, or any, or selected: the first one given."""
         if selecting.node_name:
             return self.name == selecting.node_name
         if selecting.all_nodes or selecting.node_selector is None:
@@ -50,7 +50,7 @@ class PublishedDevice(NamedTuple):
 
     @property
     def consumption(self) -> Counters:
-        """What it uses up of counters, in nanos. Raises QuantityError."""
+        """What it uses of counters, in nanos. Raises QuantityError."""
         return {
             (consumption.counter_set, name): nanos(counter.value)
             for consumption in self.device.consumes_counters or ()
@@ -117,7 +117,7 @@ def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
 
 
 def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
-    """A slice that says nothing of nodes is of a kind not known yet."""
+    """A slice that says nothing of nodes is of an unknown kind."""
     spec = published.slice.spec
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return node.matches(spec)
@@ -161,7 +161,7 @@ def _devices(slices: Iterable[PublishedSlice]) -> list[PublishedDevice]:
 
 
 def _counters(slices: list[PublishedSlice]) -> Counters | None:
-    """The counters that slices offer; None if a set is there twice, or an amount is none."""
+    """The slices' counters; None if a set is there twice, or an amount is none."""
     sets = [*chain(*(published.slice.spec.shared_counters or () for published in slices))]
     if len({counters.name for counters in sets}) < len(sets):
         return None

@@ -39,7 +39,7 @@ class DemandError(Exception):
 
 
 class NotModelledError(Exception):
-    """What is not known here, so that nothing is decided."""
+    """What is not known here: nothing is decided."""
 
 
 class Request(NamedTuple):
@@ -62,7 +62,7 @@ class Request(NamedTuple):
 
     @property
     def base_name(self) -> str:
-        """The name of the request, of an alternative that of its parent."""
+        """The request's name, of an alternative its parent's."""
         return self.parent or self.name
 
     @property

@@ -41,7 +41,7 @@ class MeterRoom(Protocol):
 
 
 class PlacedPods(NamedTuple):
-    """The pods on known nodes, not in the rows `without`, and the `coming`, which are nominated."""
+    """The pods on known nodes, not in the rows `without`, and the `coming` nominated ones."""
 
     snapshot: Snapshot
     without: Rows
@@ -85,12 +85,12 @@ class Counter:
         self.beside = self.base
 
     def nominate(self, rows: Rows, nodes: Rows) -> None:
-        """Count these pods on the nodes that they are nominated to."""
+        """Count these pods where they are nominated."""
         self.beside = self.base.copy()
         np.add.at(self.beside, nodes, self.share(rows, nodes))
 
     def fails(self, *, nominated: bool) -> Mask:
-        """The nodes on which the preemptor does not fit."""
+        """The nodes where the preemptor does not fit."""
         used = self.beside if nominated else self.base
         over = used > self.limit
         return over if self.again is None else over & (used < self.again)
@@ -173,13 +173,13 @@ class ThingsInUse:
         return np.reshape(counts, (2, *self.limit.shape))
 
     def fits(self, used: Ints) -> Mask:
-        """The nodes that take the preemptor's things beside what is used."""
+        """The nodes that take the preemptor's things beside those in use."""
         there, more = used[0], self.own[:, None] - used[1]
         fits: Mask = ((more == 0) | (there + more <= self.limit)).all(axis=0)
         return fits
 
     def fails(self, *, nominated: bool) -> Mask:
-        """The nodes on which a thing is one too many."""
+        """The nodes where a thing is one too many."""
         users = self.beside if nominated else self.users
         return ~self.fits(self.used(np.flatnonzero(users)))
 

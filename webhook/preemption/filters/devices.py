@@ -52,7 +52,7 @@ Found = DeviceOutcome | DemandError
 
 
 class DeviceFilter:
-    """What the preemptor needs of devices, on the nodes that are `searched`."""
+    """What the preemptor needs of devices, on the `searched` nodes."""
 
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
         pod, rows = incoming.pod, snapshot.nodes.rows
@@ -68,7 +68,7 @@ class DeviceFilter:
         self._known: dict[tuple[object, ...], Found] = {}
         """By node and freed claims, by the state of a node, and by what a search sees of it."""
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
-        """By extended resource, the nodes on which devices serve it."""
+        """By extended resource, the nodes where devices serve it."""
         set_of = np.zeros(rows, np.intp)
         for mask in self.delegated.values():
             _, set_of = np.unique(2 * set_of + mask, return_inverse=True)
@@ -145,7 +145,7 @@ class DeviceFilter:
         beside: Collection[DeviceId] = (),
         settled: Collection[str] = (),
     ) -> list[DeviceId] | None:
-        """The devices that the pod would get there, without shared ones; None if it fails.
+        """The devices the pod would get there, without shared ones; None if it fails.
 
         The pods with the uids `gone` have left. Others have the devices `beside`. The claims
         `settled`, by `namespace/name`, have theirs.
@@ -161,7 +161,7 @@ class DeviceFilter:
         return sorted({allocation.device for allocation in had} - self.shared(node))
 
     def shared(self, node: int) -> set[DeviceId]:
-        """The devices that the node sees and several claims can have."""
+        """The node's devices that several claims can have."""
         devices = pools_of(self._snapshot, node).devices
         return {device.id for device in devices if device.device.allow_multiple_allocations}
 
@@ -181,7 +181,7 @@ class DeviceFilter:
         return allocate(seen.place, seen.pools, wanted, taken, self._steps)
 
     def rooms(self, nodes: Rows, gone: Rows) -> list[_DeviceRoom]:
-        """The devices that are free on these nodes while pods come back."""
+        """The free devices on these nodes while pods come back."""
         return [_DeviceRoom(self, nodes, gone)]
 
     @cached_property
@@ -221,10 +221,10 @@ class DeviceFilter:
 
 
 class _DeviceRoom:
-    """The devices that are free on some nodes.
+    """The free devices on some nodes.
 
     Where `DeviceFilter.states` tells, the taken devices are bits; elsewhere `_gone` has the
-    pods that are gone. `_known` says where the claims can be had as things stand.
+    pods that are gone. `_known` says where the claims can be had now.
     """
 
     def __init__(self, devices: DeviceFilter, nodes: Rows, gone: Rows) -> None:
@@ -268,7 +268,7 @@ class _DeviceRoom:
 
 
 def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
-    """Whether the pod asks for devices: claims, or a resource that a class serves."""
+    """Whether the pod asks for devices: claims, or a class's resource."""
     if incoming.pod.spec.resource_claims:
         return True
     served = snapshot.devices.class_of_resource

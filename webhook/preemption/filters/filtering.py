@@ -78,7 +78,7 @@ class Failures(NamedTuple):
 
     `code` is 0 where the preemptor fits, -1 without a known node, else the check's place in
     `state` plus one. `lacking` has for each resource the nodes where it is short. `fits` are
-    the nodes (rows, ascending) on which the preemptor fits, without those `left_out` by the
+    the nodes (rows, ascending) where the preemptor fits, without those `left_out` by the
     caller. After an `error` nothing is known of any node.
     """
 

@@ -64,7 +64,7 @@ def required_mask(nodes: Nodes, pod: Pod) -> Mask:
 
 
 def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool = True) -> Mask:
-    """Nodes, by row, that are selected: by None all, by what cannot be parsed none.
+    """The selected nodes, by row: by None all, by what cannot be parsed none.
 
     Without `fields` every `matchFields` holds.
     """
@@ -89,7 +89,7 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
 
 
 def _named_nodes(pod: Pod) -> set[str] | None:
-    """Nodes to which `matchFields` confines the pod; None if it does not.
+    """Nodes to which `matchFields` confines the pod, if it does.
 
     As in the PreFilter of kube-scheduler's NodeAffinity every alternative must name nodes.
     """
@@ -107,7 +107,7 @@ def _named_nodes(pod: Pod) -> set[str] | None:
 
 
 def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
-    """Nodes, by row, with a NoSchedule or NoExecute taint that is not tolerated."""
+    """Nodes, by row, with a NoSchedule or NoExecute taint not tolerated."""
     sets = nodes.taint_sets.values
     untolerated = np.array([keep_off(taints, tolerations) for taints in sets], np.bool_)
     return untolerated[nodes.taints[: nodes.rows]]
@@ -120,7 +120,7 @@ def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
 
 
 def required_affinity(pod: Pod) -> NodeSelector | None:
-    """The nodes that the pod's affinity requires; None if it requires none."""
+    """The nodes that the pod's affinity requires; None without any."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return None
@@ -128,7 +128,7 @@ def required_affinity(pod: Pod) -> NodeSelector | None:
 
 
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
-    """Nodes, by row, that meet the requirement; one that is not parsed spoils its term."""
+    """Nodes, by row, that meet the requirement; one not parsed spoils its term."""
     key, values = row.key, row.values
     if row.operator in ("In", "NotIn") and values and all(map(is_label_value, values)):
         inside = nodes.has_label_in(key, values)

@@ -56,7 +56,7 @@ def spread_counters(incoming: PodInfo, live: PlacedPods) -> list[Counter]:
 def _spread(incoming: PodInfo, constraint: SpreadConstraint, included: Mask, live: PlacedPods) -> Counter:
     """A terminating pod does not count.
 
-    In kube-scheduler its removal lowers the number (`updateWithPod`), so that others go in
+    In kube-scheduler its removal lowers the number (`updateWithPod`), so others go in
     vain; under a policy it changes nothing.
     """
     snapshot, key = live.snapshot, constraint.topology_key

@@ -4,7 +4,7 @@ A volume counts once on a node however many pods use it. So users are counted by
 volume, for the drivers of the preemptor's volumes, and only on nodes where the pods' claims,
 each taken for a volume, could be too many.
 
-Not known are volumes that are being detached (VolumeAttachments), disks that pods name, in-tree
+Not known are volumes being detached (VolumeAttachments), disks that pods name, in-tree
 Portworx volumes, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None
 leaves out a node.
 """

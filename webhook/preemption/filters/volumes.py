@@ -103,7 +103,7 @@ def _binding_masks(snapshot: Snapshot, bound: Claims, unbound: Claims) -> list[t
 
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClaim:
-    """The claim behind a volume of the pod. Raises ClaimRefusal if it cannot be used."""
+    """The claim behind a volume of the pod. Raises ClaimRefusal if it is unusable."""
     name, meta = claim_name(pod, volume), pod.metadata
     claim = snapshot.claims.get(f"{meta.namespace}/{name}")
     quoted = f'persistentvolumeclaim "{name}"'
@@ -124,7 +124,7 @@ def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClai
 
 
 def _bound_and_waiting(snapshot: Snapshot, claims: Claims) -> tuple[Claims, Claims]:
-    """Bound claims, and those that wait for a consumer. Raises ClaimRefusal for others."""
+    """Bound claims, and claims waiting for a consumer. Raises ClaimRefusal for others."""
     bound, waiting = [], []
     for claim in claims:
         volume, annotations = claim.spec.volume_name, claim.metadata.annotations or {}
@@ -198,7 +198,7 @@ def _exclusive_use(claims: Claims, live: PlacedPods) -> list[Counter]:
 
 
 def find_volumes(snapshot: Snapshot, claims: Claims) -> Mask:
-    """Nodes, by row, on which all the claims could be satisfied.
+    """Nodes, by row, where all claims could be satisfied.
 
     Raises ClusterError for a claim whose size is no quantity.
     """
@@ -241,7 +241,7 @@ def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Off
 
 
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
-    """Nodes from which one of the volumes can be reached.
+    """Nodes that reach one of the volumes.
 
     Nearly all volumes ask for values of one label: these are looked at together.
     """
@@ -288,7 +288,7 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
 
 
 def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
-    """Nodes, by row, where the class and the selected node let a volume be made."""
+    """Nodes, by row, where class and selected node let a volume be made."""
     nodes = snapshot.nodes
     storage_class = snapshot.storage_classes.get(class_of_claim(claim))
     if storage_class is None or storage_class.provisioner in _NOT_PROVISIONED:

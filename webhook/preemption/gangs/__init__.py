@@ -1,1 +1,1 @@
-"""Gangs as preemptors: members that are placed together, and who goes for them."""
+"""Gangs as preemptors: members placed together, and who goes for them."""

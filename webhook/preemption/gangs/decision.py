@@ -1,6 +1,6 @@
-"""Where the members of a gang go together, and who goes for them (docs/semantics.md D12).
+"""Where a gang's members go together, and who goes for them (docs/semantics.md D12).
 
-Pure, like that for one pod: no I/O, no clock. Nobody goes for a part of a gang.
+Like that for one pod: no I/O, no clock. Nobody goes for a part of a gang.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, pot
 from webhook.preemption.victims.rules import Rules, VictimReason
 
 _FEW_UNITS = 64
-"""Of at most so many units sets are searched; else what each member takes is made smaller."""
+"""Sets of at most so many units are searched; else each member's victims become fewer."""
 _FEW_PODS = 1000
 _TRIES, _TRIES_ALIKE = 400, 1000
 """How often units are put back on trial; members alike that only use resources cost less."""
 _MOST_DOMAINS, _MOST_THAT_FIT = 16, 128
-"""In so many domains of a topology room is made, or is looked for: those with most room."""
+"""Room is made, or looked for, in so many domains of a topology: those with most room."""
 
 
 class Placement(NamedTuple):
@@ -52,7 +52,7 @@ class Placement(NamedTuple):
 class GangDecision(NamedTuple):
     """What becomes of a gang.
 
-    `placements` has the members that are placed together; if it is empty, `reason` says why. They have
+    `placements` has the members placed together; if empty, `reason` says why. They have
     room once the `victims`, the most important first, and those `leaving` are gone. `price` is the
     victims' cost. `grounds` says by `namespace/name` which rule lets a victim go. `outside` are the
     nodes outside of a topology's domain.
@@ -122,11 +122,11 @@ class _Decision:
         """The decision if nobody goes to nodes `left_out` (rows)."""
         gang = self.gang
         domains = list(self._domains(left_out))
-        # 1. Nobody goes if they fit, or will once those are gone that leave anyway.
+        # 1. Nobody goes if they fit, or will once those leaving anyway are gone.
         for outside in self._promising(domains, NO_PODS, _MOST_THAT_FIT):
             if (placed := self._placer(outside).place(self.leaving)) is not None:
                 return self._answer(((), placed), None, outside)
-        # 2. Whether somebody may go for them at all.
+        # 2. Whether anybody may go for them.
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
@@ -207,7 +207,7 @@ class _Decision:
     def _promising(self, domains: Sequence[Rows], victims: Rows, most: int) -> Iterator[Rows]:
         """What is outside of each domain to look at: of many those with most room.
 
-        There is most without the victims (rows). If none are given a member has to fit.
+        There is most without the victims (rows). If none are given a member must fit.
         """
         nodes = self.trial.snapshot.nodes
         if len(domains) > most:
@@ -222,7 +222,7 @@ class _Decision:
             yield np.setdiff1d(nodes.known(), inside)
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
-        """The cheapest room with nobody `outside`: by member, then with fewer units."""
+        """The cheapest room with nobody `outside`: by member, then by fewer units."""
         placer = self._placer(outside)
         need = self.gang.missing
         looks = [placer.look(shape, self.leaving) for shape in self.shapes]
@@ -257,7 +257,7 @@ class _Decision:
         return (going, in_turn) if local and in_turn else None
 
     def _units_that_help(self, looks: Sequence[Failures], units: EvictionUnits) -> list[Unit] | None:
-        """The units with a pod where evicting may help; None if there are many."""
+        """The units with a pod where evicting may help; None for many."""
         rows = units.victims.rows
         if all(failures.state.is_local for failures in looks):  # else pods elsewhere may be in the way
             nodes = np.concatenate(list(map(nodes_to_use, looks)))
@@ -290,7 +290,7 @@ class _Decision:
 
 
 def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
-    """The shapes as they are placed: if all members are needed the largest first."""
+    """The shapes in order of placing: if all members are needed the largest first."""
     if len(gang.waiting) > gang.missing:
         return list(shapes)
     return sorted(shapes, key=lambda shape: sorted(shape.incoming.amounts.items()), reverse=True)

@@ -20,7 +20,7 @@ from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import PotentialVictims
 
 _SAY_HOW_MANY = ("resources", "anti-affinity", "existing-anti-affinity")
-"""Stages of counters that say how many fit on a node: affinity, spread and claims do not."""
+"""Stages of counters that tell how many fit on a node; affinity, spread and claims do not."""
 
 
 class Price(NamedTuple):
@@ -112,7 +112,7 @@ class EvictionUnits(NamedTuple):
         return tuple(float(column[0]) for column in counted.totals(candidate, self.victims.now))
 
     def beyond_budget(self, rows: Rows) -> Mask:
-        """Which of the pods go beyond a budget by the rules, if all of these go."""
+        """Which pods go beyond a budget by the rules, if all of these go."""
         rules, together = self.victims.rules, np.zeros(len(rows), np.int64)
         return self.snapshot.budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
 
@@ -135,7 +135,7 @@ def fewer_units(
     """Units that make room, as cheap as is found; None if all make none.
 
     Of `units`, the most important first, each stays that is not needed. Then one or two that go are
-    exchanged for another one, or for none, as long as that is cheaper.
+    exchanged for another one, or for none, while that is cheaper.
     """
     known: dict[frozenset[tuple[int, int]], bool] = {}
 
@@ -176,7 +176,7 @@ def rows_of(units: Iterable[Unit]) -> Rows:
 
 
 def nodes_to_use(failures: Failures) -> Rows:
-    """The nodes (rows) on which a member fits, or evicting may help it."""
+    """The nodes (rows) where a member fits, or evicting may help it."""
     return np.union1d(failures.fits, nodes_where_preemption_might_help(failures))
 
 
@@ -204,7 +204,7 @@ class LikeMembers:
         return rooms
 
     def spared(self, units: Iterable[Unit]) -> list[Unit]:
-        """The units that are needed; the most important ones may stay first."""
+        """The needed units; the most important ones may stay first."""
         chosen, free = list(units), self._free.copy()
         freed = [self._freed_by(np.array(unit.rows, np.intp)) for unit in chosen]
         for places, shares in freed:
@@ -225,7 +225,7 @@ class LikeMembers:
         return needed
 
     def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
-        """What these pods (rows) free: the places of their nodes, and rows of amounts."""
+        """What these pods (rows) free: their nodes' places, and rows of amounts."""
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
         rows, nodes = rows[here], nodes[here]

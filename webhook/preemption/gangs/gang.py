@@ -1,7 +1,7 @@
 """Which pods wait together, how many are needed, what holds them up (docs/semantics.md D12).
 
 A group with a minimum is a gang: its members are of use only together. Bound ones stay.
-Of those that wait as many are placed together as the minimum lacks.
+Of those waiting as many are placed together as the minimum lacks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 
 class Gang(NamedTuple):
-    """A group of which members wait for a node.
+    """A group with members that wait for a node.
 
     `waiting` are those that may be placed now, in their order. Scheduling gates hold back so many as
     are `gated`. The others are on nodes, `secured` by row: bound and not leaving, or nominated together
@@ -55,7 +55,7 @@ class Gang(NamedTuple):
 
 
 def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
-    """Whether the pod waits to be placed together with others of its group."""
+    """Whether the pod waits to be placed with others of its group."""
     if pod.spec.node_name:
         return False
     key = group_of(pod)
@@ -63,7 +63,7 @@ def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
 
 
 def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[str] = ()) -> Gang:
-    """The gang of these pods: all members of a group that wait for a node, gated ones, too.
+    """The gang of these pods: all waiting members of a group, gated ones, too.
 
     Members `nominated` to these nodes count like bound ones. The PodGroup's priority counts if it has
     one, else the lowest of the waiting members. Raises ClusterError for a priority that is no int32.
@@ -87,7 +87,7 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
 
 
 def _minimum(snapshot: Snapshot, key: GroupKey, members: Iterable[Pod]) -> int:
-    """How many members the group needs, as its PodGroup or its pods say, else 1."""
+    """How many members the group needs, by its PodGroup or its pods, else 1."""
     known = snapshot.pods.grouped.objects.get(key)
     said = known.minimum if known else max(map(minimum_said_by, members))
     return max(1, said)

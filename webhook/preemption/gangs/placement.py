@@ -1,4 +1,4 @@
-"""The waiting members of a gang on nodes, one after the other (docs/semantics.md D12).
+"""The waiting members of a gang on nodes, one by one (docs/semantics.md D12).
 
 Every member is a preemptor: it goes where it costs least, with those before it placed and the victims
 so far gone.
@@ -41,7 +41,7 @@ _LOOKS = 3000
 """How often a placer looks for another node."""
 _NO_POD = "a member of a gang"  # no pod has such a name
 _SHARE = 4
-"""Room is made for one of so many that are left at a time: with 4, for a quarter."""
+"""Room is made for one of so many left at a time: with 4, for a quarter."""
 
 
 class TrialPlacement:
@@ -65,7 +65,7 @@ class TrialPlacement:
                 self._pods.remove(pod.metadata.namespace, pod.metadata.name)
 
     def put_on(self, pod: Pod, node: int, devices: Collection[DeviceId] = ()) -> None:
-        """Let the member be on this node (row), with these devices."""
+        """Put the member on this node (row), with these devices."""
         self._put(pod, self.snapshot.nodes.names[node])
         if devices:
             nobody = ClaimConsumer(resource="pods", name=_NO_POD, uid=_NO_POD)
@@ -119,7 +119,7 @@ class VictimsSoFar:
         self._victims = units.victims._replace(code=units.victims.code.copy())
         self._victims.code[gone] = Exclusion.EXCLUDED
         self.chosen: dict[tuple[int, int], Unit] = {}
-        """By first row and group: a pod that its group can spare is a unit, too."""
+        """By first row and group: a pod its group can spare is a unit, too."""
 
     def make_room(self, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims on a share of `most` nodes, at least one; these rows."""
@@ -155,7 +155,7 @@ class Placer:
 
     Members that ask for devices get them in turn. A node gets no two shapes of these: the scheduler may
     give the one what is meant for the other. A node gets only one member if devices can be shared
-    there, or if the member asks for volumes that are yet to be bound: nobody knows what the one before
+    there, or if the member asks for volumes yet to be bound: nobody knows what the one before
     got.
     """
 
@@ -170,7 +170,7 @@ class Placer:
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> Failures:
-        """Where the shape's next member fits beside those placed, the pods `gone` (rows) being away."""
+        """Where the shape's next member fits beside those placed, without the pods `gone` (rows)."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
@@ -186,7 +186,7 @@ class Placer:
         return any(claim is not None and not claim.spec.volume_name for claim in claims)
 
     def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
-        """Put the member on the node, with the devices that it gets in this state."""
+        """Put the member on the node, with the devices it gets in this state."""
         devices = None
         if state.devices is not None:
             devices = state.devices.allocation(node)
@@ -210,7 +210,7 @@ class Placer:
     def place(self, gone: Rows) -> list[Placed] | None:
         """Place the members; None if they have no room. The trial is as before.
 
-        First each in turn goes to the tightest node that it fits on. If that places too few, other
+        First each in turn goes to the tightest node where it fits. If that places too few, other
         nodes are tried for a few members, with a bounded number of looks.
         """
         placed = self.in_turn(gone)
@@ -283,5 +283,5 @@ def by_tightness(failures: Failures) -> Rows:
 
 
 def _of_trial(pod: Pod) -> str:
-    """What the devices of a member are held for; no plan has such a name."""
+    """What a member's devices are held for; no plan has such a name."""
     return f"trial of {pod.metadata.name}"

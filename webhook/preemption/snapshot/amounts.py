@@ -1,4 +1,4 @@
-"""What a pod asks for and a node offers: cpu in millicores, all else in bytes or counts.
+"""What a pod asks for and a node offers: cpu in millicores, the rest in bytes or counts.
 
 The sum is that of `PodRequests` of `k8s.io/component-helpers/resource` 0.36, with and without the
 status of a pod resized in place: quantities are added in nanos, only the sum is rounded up.
@@ -68,7 +68,7 @@ def occupied(pod: Pod, *, wish: bool = True) -> Amounts:
 
 
 def wished(pod: Pod) -> Amounts:
-    """What a pod takes of its node's room beyond what it has, while its resize is deferred.
+    """What a pod takes of its node beyond what it has, while its resize is deferred.
 
     Raises ClusterError as `requests`.
     """
@@ -97,12 +97,12 @@ def _rounded(amounts: Nanos) -> Amounts:
 
 
 def _total(pod: Pod, resized: Mapping[str, Nanos], of_pod: Nanos) -> Nanos:
-    """Sum up, with other amounts for the containers in `resized`; `of_pod` replaces the sums."""
+    """Sum up, with other amounts for containers in `resized`; `of_pod` replaces the sums."""
     spec = pod.spec
     total: Nanos = {}
     for container in spec.containers or ():
         _add(total, _of_container(container, resized))
-    # Init containers run one after the other, beside the sidecars that started before
+    # Init containers run in turn, beside the sidecars that started before
     sidecars: Nanos = {}
     peak: Nanos = {}
     for container in spec.init_containers or ():
@@ -136,7 +136,7 @@ def _of_pod(pod: Pod) -> Nanos:
 
 
 def _resized_containers(pod: Pod, *, wish: bool) -> dict[str, Nanos]:
-    """By name, what containers and sidecars take by their status; others are not resized."""
+    """By name, what containers and sidecars take by status; others are not resized."""
     init = pod.spec.init_containers or ()
     asked: dict[str, Nanos] = {}
     if wish:
@@ -151,7 +151,7 @@ def _resized_containers(pod: Pod, *, wish: bool) -> dict[str, Nanos]:
 
 
 def _effective(asked: Nanos, status: ContainerStatus | PodStatus) -> Nanos:
-    """The most of what is asked for, had and allotted."""
+    """The most asked for, had or allotted."""
     effective = dict(asked)
     if status.resources is not None:
         _raise_to(effective, _parse(status.resources.requests))

@@ -1,4 +1,4 @@
-"""Disruption budgets, which pods each covers, and how many more it lets go (docs/semantics.md D4).
+"""Disruption budgets, which pods they cover, and how many more they let go (docs/semantics.md D4).
 
 Coverage is a column over the pods' identities. `strict` asks what the API server would let go,
 otherwise what kube-scheduler reckons with. There an empty selector and a pod without labels
@@ -28,7 +28,7 @@ class Budget(NamedTuple):
     """A budget. A selector that cannot be parsed selects nothing.
 
     While its status is older than its spec it is `stale`: the API server lets no pod go. If it
-    is `lenient`, the Eviction API takes pods that are not ready.
+    is `lenient`, the Eviction API takes unready pods.
     """
 
     namespace: str
@@ -58,7 +58,7 @@ class Budget(NamedTuple):
 
 
 def is_lenient(budget: PodDisruptionBudget) -> bool:
-    """Whether the Eviction API takes pods that are not ready without spending a disruption."""
+    """Whether the Eviction API takes unready pods without spending a disruption."""
     status = budget.status
     always = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return always or status.current_healthy >= status.desired_healthy > 0
@@ -85,7 +85,7 @@ def _as_budget(budget: PodDisruptionBudget) -> Budget:
 
 
 class DisruptionBudgets:
-    """All budgets, numbered as they came, and which of them cover a pod."""
+    """All budgets, numbered as they came, and which ones cover a pod."""
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
@@ -118,7 +118,7 @@ class DisruptionBudgets:
         return {key: number for key, number in known.items() if self._budgets[key].selects(labels)}
 
     def of(self, row: int) -> list[Budget]:
-        """The budgets that the pod in this row uses to the API server."""
+        """The budgets that this pod (row) uses to the API server."""
         _, numbers = self._uses(np.array([row]), strict=True)
         return [[*self._budgets.values()][number] for number in numbers.tolist()]
 
@@ -187,7 +187,7 @@ class DisruptionBudgets:
         return result
 
     def _look_again(self) -> None:
-        """A budget came, went, or selects others: coverage is worked out when asked for."""
+        """Budgets came, went, or select others: coverage is worked out when asked for."""
         self._columns: dict[str, Ints] = {}
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         self._matrix = np.zeros((0, 0), np.int64)
@@ -214,7 +214,7 @@ class DisruptionBudgets:
         return self._columns[field]
 
     def _members(self) -> Ints:
-        """The sets as rows, -1 for no more budgets, as of the last look at coverage."""
+        """The sets as rows, -1 for no more, as of the last look at coverage."""
         if len(self._matrix) != len(self._sets):
             width = max(map(len, self._sets))
             self._matrix = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self._sets], np.int64)

@@ -1,4 +1,4 @@
-"""ResourceClaims: what is allocated to whom, and which claims the removal of pods would free.
+"""ResourceClaims: what is allocated to whom, and whose removal would free which claims.
 
 A claim is freed when all its consumers are pods that go. kube-controller-manager takes an
 allocation back only if its finalizer is there (docs/kubernetes-behaviour.md K42).
@@ -28,11 +28,11 @@ _EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 SEVERAL = -1
 
 Consumption = dict[str, int]
-"""By capacity, what is consumed of it in nanos."""
+"""By capacity, what is consumed in nanos."""
 
 
 class ClaimIndex:
-    """Claims by `namespace/name`, by the pods that use them, and by the devices that they hold."""
+    """Claims by `namespace/name`, by the pods that use them, and by the devices they hold."""
 
     def __init__(self, devices: DeviceIndex, pods: Pods) -> None:
         self._devices = devices
@@ -41,9 +41,9 @@ class ClaimIndex:
         self.holders: dict[DeviceId, set[str]] = {}
         """By device, the claims that hold it for themselves."""
         self.shares: dict[DeviceId, dict[str, list[Consumption | None]]] = {}
-        """By device and claim, what each share consumes, None if that is not said."""
+        """By device and claim, what each share consumes, None if not said."""
         self.planned: dict[str, ClaimConsumer] = {}
-        """By the key of a claim for a plan's devices, the pod that they are held for."""
+        """By a claim's key for a plan's devices, the pod they are held for."""
         self.extended: dict[str, str] = {}
         """By a pod's uid, the claim made for its extended resources."""
         self._by_consumer: dict[str, set[str]] = {}
@@ -69,7 +69,7 @@ class ClaimIndex:
         self.refresh(affected.union(devices))
 
     def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
-        """Count the devices as taken by a claim of a pod that waits for them."""
+        """Count the devices as taken by a waiting pod's claim."""
         results = [DeviceRequestResult(**device._asdict()) for device in devices]
         # No other claim has such a name
         meta = ObjectMeta(namespace=namespace, name=f"plan {plan}", finalizers=[_FINALIZER])
@@ -79,7 +79,7 @@ class ClaimIndex:
         self.put(claim)
 
     def release(self, plan: str, namespace: str) -> bool:
-        """Count the devices no longer that the plan held; whether it held any."""
+        """Count the plan's devices no longer; whether it held any."""
         key = f"{namespace}/plan {plan}"
         if self.planned.pop(key, None) is None:
             return False
@@ -87,7 +87,7 @@ class ClaimIndex:
         return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
-        """The pods whose held devices this one may take: itself, and lower priorities. Uid and row, 0 if not known."""
+        """Pods whose held devices this one may take: itself, and lower priorities. Uid and row, 0 if unknown."""
         yielding = []
         for key, pod in self.planned.items():
             row = self._row_of(self.claims[key], pod)
@@ -96,14 +96,14 @@ class ClaimIndex:
         return yielding
 
     def planned_for(self, uid: str) -> list[DeviceId]:
-        """The devices that a plan holds for the pod with this uid."""
+        """The devices a plan holds for the pod with this uid."""
         keys = [key for key, pod in self.planned.items() if pod.uid == uid]
         return [device for key in keys for device in devices_of(self.claims[key])]
 
     def in_the_way(
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:
-        """By claim of others, the devices that it keeps when those `going` have left."""
+        """By claim of others, the devices it keeps when those `going` have left."""
         freed, kept = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
         for device in devices:
             for key in self.users(device) - freed - self.planned.keys():
@@ -123,7 +123,7 @@ class ClaimIndex:
         self.refresh(self._drop(key))
 
     def pod_changed(self, before: str, after: str) -> None:
-        """A pod has another uid, empty for none: set again what the removal of either frees."""
+        """A pod has another uid, empty for none: set again what removing either frees."""
         for uid in (before, after) if before != after else ():
             for key in self._by_consumer.get(uid, ()):
                 self.refresh(devices_of(self.claims[key]))
@@ -146,12 +146,12 @@ class ClaimIndex:
         return uid in self._by_consumer
 
     def freed_without(self, uids: Collection[str]) -> frozenset[str]:
-        """The claims that are freed when the pods with these uids are gone."""
+        """The claims that are free when the pods with these uids are gone."""
         keys = {key for uid in uids for key in self._by_consumer.get(uid, ())}
         return frozenset(key for key in keys if _is_freed(self.claims[key], uids))
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
-        """The row of the pod whose removal frees the claim, 0 for none, or SEVERAL."""
+        """Row of the pod whose removal frees the claim, 0 for none, or SEVERAL."""
         consumers = claim.status.reserved_for or ()
         rows = [self._row_of(claim, consumer) for consumer in consumers]
         if not all(rows) or not _is_freed(claim, {consumer.uid for consumer in consumers}):
@@ -198,7 +198,7 @@ def _consumption(result: DeviceRequestResult) -> Consumption | None:
 
 
 def _is_freed(claim: ResourceClaim, uids: Collection[str]) -> bool:
-    """Whether the claim is freed when the pods with these uids are gone."""
+    """Whether the claim is free when the pods with these uids are gone."""
     consumers, finalizers = claim.status.reserved_for, claim.metadata.finalizers or ()
     if claim.status.allocation is None or not consumers or _FINALIZER not in finalizers:
         return False
@@ -208,7 +208,7 @@ def _is_freed(claim: ResourceClaim, uids: Collection[str]) -> bool:
 
 
 def _extended_for(claim: ResourceClaim) -> list[str]:
-    """The uids of the pods for whose extended resources the claim was made."""
+    """The uids of pods for whose extended resources the claim was made."""
     meta = claim.metadata
     if (meta.annotations or {}).get(_EXTENDED) != "true":
         return []

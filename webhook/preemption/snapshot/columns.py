@@ -29,7 +29,7 @@ Rows = NDArray[np.intp]
 
 
 def take_out(table: dict[K, Any], key: K, member: Any) -> None:
-    """Take a member out of the set or dict at this key, and the key with the last."""
+    """Take a member out of the set or dict at this key; with the last goes the key."""
     members = table.get(key)
     if members is None:
         return
@@ -42,7 +42,7 @@ def take_out(table: dict[K, Any], key: K, member: Any) -> None:
 
 
 def ranked(keys: Ints) -> tuple[Ints, Rows, Ints]:
-    """How many equal keys are before each, the place of the first, and how many there are."""
+    """How many equal keys are before each, the first's place, and how many there are."""
     bits = len(keys).bit_length()
     sorted_ = np.sort((keys << bits) | np.arange(len(keys)))
     order, ordered = sorted_ & ((1 << bits) - 1), sorted_ >> bits
@@ -63,7 +63,7 @@ class _Column(NamedTuple):
 
 
 def array(kind: type[S], absent: int = 0, *, lines: int = 0, kept: bool = False) -> NDArray[S]:
-    """Declare a column of numbers; rows that are not in use hold `absent`.
+    """Declare a column of numbers; unused rows hold `absent`.
 
     With `lines` a row has so many values, 0 when unused. A `kept` column is not emptied.
     """
@@ -71,7 +71,7 @@ def array(kind: type[S], absent: int = 0, *, lines: int = 0, kept: bool = False)
 
 
 def listed(absent: V) -> list[V]:
-    """Declare a column that is a list; unused rows hold `absent`, which nobody changes."""
+    """Declare a list as column; unused rows hold `absent`, which nobody changes."""
     return cast("list[V]", _Column(None, absent))
 
 
@@ -88,7 +88,7 @@ class Columns:
     declarations: ClassVar[dict[str, _Column]]
 
     def __init_subclass__(cls) -> None:
-        """Take the declarations out of the class: each table has columns of its own."""
+        """Take the declarations out of the class: each table has its own columns."""
         super().__init_subclass__()
         cls.declarations = {name: value for name, value in vars(cls).items() if isinstance(value, _Column)}
         for name in cls.declarations:
@@ -187,7 +187,7 @@ class Interner(Columns, Generic[K, V]):
     """Counted ids for values: `take` adds a reference, `drop` removes one.
 
     By id `values` has what it stands for, None while unused. `assigned` counts how often ids
-    were given out, `numbers` the last time, 0 while unused: a Table sees what is new.
+    were given out, `numbers` the last time, 0 while unused: Tables see what is new.
     """
 
     values: list[V | None] = listed(None)
@@ -237,7 +237,7 @@ class Table(Generic[V]):
     def __init__(self, interner: Interner[Any, V], dtype: Any, evaluate: Callable[[V], Any]) -> None:
         self._interner = interner
         self._evaluate = evaluate
-        # Row 0, which is no pod, asks before there is an id
+        # Row 0, no pod, asks before there is an id
         self._column: NDArray[Any] = np.zeros(1, dtype)
         self._seen = 0
 

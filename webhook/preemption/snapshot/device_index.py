@@ -38,7 +38,7 @@ class DeviceShape(NamedTuple):
 
 
 class PublishedSlice(NamedTuple):
-    """A slice and, for each of its devices in order, its id, the id of its shape, and its row."""
+    """A slice; of its devices, in order, the ids, the ids of their shapes, and the rows."""
 
     slice: ResourceSlice
     ids: list[DeviceId]
@@ -65,7 +65,7 @@ class DeviceIndex(Columns):
     """Slices and classes, and columns by device.
 
     `holds` is how many claims hold the device for themselves. `holder` is the row of the pod
-    whose removal frees it, 0 for none, -1 if several pods have to go.
+    whose removal frees it, 0 for none, -1 if several pods must go.
     """
 
     shape = array(np.int32)
@@ -77,13 +77,13 @@ class DeviceIndex(Columns):
         self.slices: dict[str, PublishedSlice] = {}
         self.pools: dict[PoolId, dict[str, PublishedSlice]] = {}
         self.local: dict[str, dict[str, PublishedSlice]] = {}
-        """By node, its slices; by the empty name those for every node, without the `counted`."""
+        """By node, its slices; by the empty name those for all nodes, without the `counted`."""
         self.counted: dict[PoolId, dict[str, PublishedSlice]] = {}
         """By pool, the slices with its counters, which every node looks at."""
         self.unjudged: set[PoolId] = set()
-        """Pools with counters that `preemption.devices` has yet to judge: they may be `troubled`."""
+        """Pools with counters for `preemption.devices` to judge: they may be `troubled`."""
         self.troubled: dict[PoolId, object] = {}
-        """Pools that are incomplete or invalid to the nodes that reach none of their devices."""
+        """Pools incomplete or invalid to nodes that reach none of their devices."""
         self.classes = ObjectTable[DeviceClass]()
         self.shapes = Interner[tuple[str, bytes], DeviceShape]()
         self.rows_of: dict[DeviceId, list[int]] = {}
@@ -91,7 +91,7 @@ class DeviceIndex(Columns):
         """By node, what `preemption.devices` made of its slices, until one changes."""
 
     def put_slice(self, resource_slice: ResourceSlice) -> list[DeviceId]:
-        """Add or update a slice; returns the devices whose holders have to be set.
+        """Add or update a slice; returns the devices whose holders must be set.
 
         Raises ClusterError for an amount that is no quantity, and changes nothing.
         """
@@ -135,7 +135,7 @@ class DeviceIndex(Columns):
         return before.ids
 
     def set_holder(self, device: DeviceId, holds: int, holder: int) -> None:
-        """Note how many claims hold a device, and which pod's removal frees it."""
+        """Note how many claims hold a device, and whose removal frees it."""
         for row in self.rows_of.get(device, ()):
             self.holds[row], self.holder[row] = holds, holder
 

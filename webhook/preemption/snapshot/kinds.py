@@ -72,4 +72,4 @@ SNAPSHOT_KINDS = (
     BUDGETS,
     PODS,
 )
-"""In the order of filling in: what pods are judged by comes before the pods."""
+"""In the order of filling in: what judges pods comes before the pods."""

@@ -14,7 +14,7 @@ from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, 
 from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Ints32, Mask, Rows, array, listed
 
 MOST_LABEL_COLUMNS = 64
-"""So many columns of labels are kept, those asked for last: tenants write keys into their pods."""
+"""So many label columns are kept, those asked for last: tenants write keys into pods."""
 
 TaintKey = tuple[tuple[str, str, str], ...]
 
@@ -27,7 +27,7 @@ class LabelColumn(NamedTuple):
 
 
 class Nodes(Columns):
-    """Nodes by row. A row that is not `valid` holds pods of a node that is not known.
+    """Nodes by row. A row that is not `valid` holds pods of an unknown node.
 
     `allocatable` and `used` have a line a resource (millicores, bytes or counts). `pod_limit`
     and `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
@@ -52,7 +52,7 @@ class Nodes(Columns):
         self.resources = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
         """Resources that nodes have had, with their lines in `used` and the pods' amounts."""
         self.taint_sets = Interner[TaintKey, list[Taint]]()
-        self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
+        self.taint_sets.take((), [])  # id 0, what an unused row holds
         self._index: dict[str, int] = {}
         self._columns = Newest[str, LabelColumn](MOST_LABEL_COLUMNS)
         self._alphabet: Ints | None = None
@@ -112,7 +112,7 @@ class Nodes(Columns):
         return row
 
     def release(self, row: int) -> None:
-        """Free the row if its node is not known and no pod is on it or nominated to it."""
+        """Free the row if its node is unknown and no pod is on it or nominated to it."""
         if self.valid[row] or self.pod_count[row] or self.nominations[row]:
             return
         del self._index[self.names[row]]
@@ -128,7 +128,7 @@ class Nodes(Columns):
         return self._alphabet
 
     def label(self, key: str) -> Ints32:
-        """By row the id of the node's value of a label, -1 if it has none."""
+        """By row the id of the node's value of a label, -1 for none."""
         return self._columns.made(key, self._column, key).ids
 
     def values_of(self, key: str) -> dict[str, int]:

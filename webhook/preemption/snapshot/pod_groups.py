@@ -25,7 +25,7 @@ _LONGEST_NAME = 253
 
 
 class GroupKey(NamedTuple):
-    """A group of pods: `source` is the row of `GROUP_SOURCES` by which its members name it."""
+    """A group of pods: its members name it by the row `source` of `GROUP_SOURCES`."""
 
     source: str
     namespace: str
@@ -43,7 +43,7 @@ def _label(pod: Pod, key: str) -> str:
 
 
 class GroupSource(NamedTuple):
-    """One way in which pods name their group: by the label `key`, or as `name` says; empty for none.
+    """How pods can name their group: by the label `key`, or as `name` says; empty for none.
 
     Without the key a pod names none, unless it is empty: then the group is named elsewhere.
     """
@@ -133,12 +133,12 @@ def minimum_said_by(pod: Pod) -> int:
 
 
 def _number(text: str) -> int | None:
-    """The number that the text is, at most an int32's; None for other text."""
+    """The text's number, at most an int32's; None for other text."""
     return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() else None
 
 
 def with_all_of(groups: Iterable[str]) -> str:
-    """What people read after victims' names: the groups that these go with; empty for none."""
+    """What people read after victims' names: the groups these go with; empty for none."""
     names = list(dict.fromkeys(filter(None, groups)))
     more = f" and {len(names) - _SHOWN} more groups" if len(names) > _SHOWN else ""
     return f", with all of {', '.join(names[:_SHOWN])}{more}" if names else ""
@@ -162,9 +162,9 @@ class PodGroups:
         self.highest = np.zeros(1, np.int64)
         self.above = np.zeros(0, np.intp)
         self._changed: set[int] = set()
-        """Ids of groups to look at again; one that no pod names yet is when its first member comes."""
+        """Ids of groups to look at again; one without pods is when its first member comes."""
         self._above: dict[int, list[int]] = {}
-        """By id of a group, the members above its minimum, if there are any."""
+        """By id of a group, the members above its minimum, if any."""
         self._members: dict[int, set[int]] = {}
 
     def __len__(self) -> int:
@@ -212,7 +212,7 @@ class PodGroups:
 
         `priority` has those of the pods by row; `spare` says which members are beyond a minimum.
         """
-        if len(self.sizes) < self._ids.rows:  # also by groups of which nobody is on a node yet
+        if len(self.sizes) < self._ids.rows:  # also by groups with nobody on a node yet
             self.sizes = grown(self.sizes, self._ids.capacity)
             self.highest = grown(self.highest, self._ids.capacity)
         if not self._changed:

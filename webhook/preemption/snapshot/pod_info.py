@@ -38,7 +38,7 @@ HostPorts = tuple[HostPort, ...]
 
 
 class PodClaims(NamedTuple):
-    """`namespace/name` of claims that a pod names, and of those made for ephemeral volumes."""
+    """`namespace/name` of claims a pod names, and of those made for ephemeral volumes."""
 
     named: frozenset[str]
     made: frozenset[str]
@@ -100,7 +100,7 @@ class SpreadConstraint(NamedTuple):
 
 
 def host_ports(pod: Pod) -> HostPorts:
-    """The ports of the node that containers and sidecars take, sorted, each once."""
+    """The node's ports of containers and sidecars, sorted, each once."""
     init = pod.spec.init_containers or ()
     sidecars = [container for container in init if container.restart_policy == "Always"]
     ports = {
@@ -156,7 +156,7 @@ def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], obj
 
 
 def node_of(pod: Pod) -> str:
-    """The one node that a pod is made for, as a DaemonSet's pods are; else empty."""
+    """The one node a pod is made for, as a DaemonSet's pods are; else empty."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     match required.node_selector_terms if required else None:
@@ -174,7 +174,7 @@ def for_any_node(pod: Pod) -> Pod:
 
 
 def label_keys_read(pod: Pod) -> set[str]:
-    """The keys of labels that the pod's required affinity and spread constraints read."""
+    """The label keys that the pod's required affinity and spread constraints read."""
     affinity = pod.spec.affinity or Affinity()
     spread = pod.spec.topology_spread_constraints or ()
     keys = {key for constraint in spread for key in constraint.match_label_keys or ()}
@@ -208,7 +208,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
 
 
 def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
-    """An existing pod's terms; as in kube-scheduler, none if one cannot be parsed."""
+    """An existing pod's terms; as in kube-scheduler, none if one is unreadable."""
     try:
         return [Term(term, namespace, incoming=False) for term in terms]
     except SelectorError:

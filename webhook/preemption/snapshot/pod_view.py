@@ -13,10 +13,10 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import ClusterError, int32
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
-"""The pod annotations that are kept unless a policy names others (`Rules.annotations`)."""
+"""The pod annotations kept unless a policy names others (`Rules.annotations`)."""
 
 BY_SCHEDULER, BY_EVICTION = 1, 2
-"""Who set DisruptionTarget: kube-scheduler, or the Eviction API or a reconciler."""
+"""Who set DisruptionTarget: kube-scheduler, the Eviction API or a reconciler."""
 
 HEALTHY, UNREADY, STARTING = range(3)
 """A pod to the Eviction API: its budget guards it; it is not ready; its phase is still Pending."""
@@ -39,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What rules about victims see of a pod beside its identity, with `annotations` kept."""
+    """What rules on victims see of a pod beside its identity, with `annotations` kept."""
 
     priority_class_name: str
     priority: int
@@ -81,7 +81,7 @@ def created_at(meta: ObjectMeta, otherwise: float) -> float:
 def owner_of(pod: Pod) -> Owner:
     """The pod's controller, as the snapshot keeps it.
 
-    A static pod, which is never a victim, has its Node. Who may patch a pod can name one, too.
+    A static pod, never a victim, has its Node. Who may patch a pod can name one, too.
     But the API server gives a ServiceAccount to every other pod, and nobody changes that.
     """
     owner = controller_of(pod.metadata)
@@ -100,7 +100,7 @@ def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
 def grace_of(pod: Pod) -> int:
     """How many seconds the pod gets to end, as it says or by Kubernetes' default.
 
-    The API server takes any int64, for which there is no instant: at most ten years count.
+    The API server takes any int64, also beyond all instants: at most ten years count.
     """
     seconds = pod.spec.termination_grace_period_seconds
     return _DEFAULT_GRACE if seconds is None else min(seconds, _LONGEST_GRACE)

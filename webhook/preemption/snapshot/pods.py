@@ -1,4 +1,4 @@
-"""The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
+"""The cluster's pods as columns, one row a pod, and every node's pods in order of importance.
 
 Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, then zeros:
 by higher priority, earlier start (docs/semantics.md D3), name and namespace.
@@ -90,11 +90,11 @@ class Pods(Columns):
         self.groups = Interner[GroupKey, GroupKey]()
         self.grouped = PodGroups(self.groups)
         self.wishes: dict[int, Amounts] = {}
-        """By the row of a pod whose resize is deferred, what it wants beyond what it has."""
+        """By row of a pod whose resize is deferred, what it wants beyond what it has."""
         self._unadvertised: dict[int, Amounts] = {}
-        """By row, the amounts of pods that ask for what no node has: anybody makes up names."""
+        """By row, the amounts of pods asking for what no node has: anybody makes up names."""
         self._ending, self._nominees = RowSet(), RowSet()
-        """Terminating and nominated pods: every look asks for them, and they are few."""
+        """Terminating and nominated pods: every look needs these few."""
         self.slots = np.zeros((16, 4), np.int32)
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
@@ -126,7 +126,7 @@ class Pods(Columns):
         return int(self.nodes.pod_count[nodes].max(initial=0))
 
     def slots_of(self, nodes: Rows) -> Ints32:
-        """The nodes' pods, one row a node, most important first, as wide as the fullest."""
+        """The nodes' pods, a row a node, most important first, as wide as the fullest."""
         width = self.width(nodes)
         return self.slots[nodes, :width]
 
@@ -141,7 +141,7 @@ class Pods(Columns):
 
     @contextmanager
     def staying(self, rows: Rows) -> Iterator[None]:
-        """While this lasts these pods, which are only expected to be terminating, are not."""
+        """While this lasts these pods, only expected to be terminating, are not."""
         before = self.terminating[rows]
         self.terminating[rows] = False
         try:
@@ -202,7 +202,7 @@ class Pods(Columns):
         return before
 
     def doubt_starts_after(self, latest: float) -> None:
-        """Let pods that say they started later than this, in seconds, have started when made.
+        """Let pods that say they started after this, in seconds, have started when made.
 
         Who writes `status.startTime` could else protect a pod, or have it go before others.
         """
@@ -256,7 +256,7 @@ class Pods(Columns):
             self._put_amounts(row, amounts)
 
     def _put_amounts(self, row: int, amounts: Amounts) -> None:
-        """Set a pod's amounts, also on its node; resources that no node has decide nothing."""
+        """Set a pod's amounts, also on its node; resources no node has decide nothing."""
         nodes, node = self.nodes, int(self.node[row])
         if nodes.resources.keys() >= amounts.keys():
             self._unadvertised.pop(row, None)
@@ -306,7 +306,7 @@ class Pods(Columns):
         nodes.release(node)
 
     def _nominate(self, row: int, node_name: str) -> None:
-        """Note the node that the pod is nominated to, empty for none."""
+        """Note the node the pod is nominated to, empty for none."""
         nodes, before = self.nodes, int(self.nominated[row])
         self.nominated[row] = node = nodes.claim(node_name) if node_name else -1
         self._nominees.keep(row, kept=node >= 0)

@@ -1,4 +1,4 @@
-"""The pods of nodes in another order than that of importance, kept from decision to decision.
+"""Nodes' pods in another order than that of importance, kept between decisions.
 
 A node is put in order again only when one of its pods has changed.
 """
@@ -13,7 +13,7 @@ from webhook.preemption.snapshot.columns import Floats, Ints, Ints32, Rows, grow
 from webhook.preemption.snapshot.pods import Pods
 
 Keys = Callable[[Rows], list[Floats | Ints]]
-"""What puts an array of pods' rows in order: an array of its shape a key, the first decides.
+"""What orders an array of pods' rows: an array of its shape a key, the first decides.
 
 The larger value comes first.
 """
@@ -26,14 +26,14 @@ class SlotOrder:
         self._pods = pods
         self._slots = np.zeros((0, 0), np.int32)
         self._made = np.zeros(0, np.int64)
-        """By node row the count of changes at which its pods were put in order, -1 for never."""
+        """By node row the count of changes when its pods were put in order, -1 for never."""
         self._outside: dict[int, Ints] = {}
 
     def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> Ints32:
-        """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
+        """The nodes' pods, one row a node, in the order of `keys`; equal ones by importance.
 
         As wide as the fullest node, 0 for no more pods. Each of the `outside` has by pod row a
-        number that keys look at. Where it is another one, a node is put in order again.
+        number that keys look at. Where it changed, a node is put in order again.
         """
         pods = self._pods
         width = pods.width(nodes)

@@ -94,11 +94,11 @@ class Snapshot:
     def table(
         self, key: Hashable, interner: Interner[Any, Any], dtype: Any, evaluate: Callable[[Any], Any]
     ) -> NDArray[Any]:
-        """Answers about interned values, by id, kept under `key` from decision to decision."""
+        """Answers about interned values, by id, kept under `key` between decisions."""
         return self._tables.made(key, Table, interner, dtype, evaluate).column()
 
     def slot_order(self, key: Hashable) -> SlotOrder:
-        """The order of nodes' pods that is kept under `key`."""
+        """The order of nodes' pods kept under `key`."""
         return self._slot_orders.made(key, SlotOrder, self.pods)
 
     def _put_node(self, node: Node) -> None:
@@ -118,7 +118,7 @@ class Snapshot:
         self.device_claims.pod_changed(self.pods.remove(namespace, name), "")
 
     def hold_devices(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
-        """Count the devices as taken by a pod of the namespace, for which a plan frees them."""
+        """Count the devices as taken by a pod of the namespace: a plan frees them for it."""
         self.version += 1
         self.device_claims.hold(plan, namespace, pod, devices)
 

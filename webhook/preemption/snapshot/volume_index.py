@@ -27,7 +27,7 @@ _MIGRATED = {
     "azure_disk": ("kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
     "cinder": ("kubernetes.io/cinder", "cinder.csi.openstack.org", "volumeID"),
 }
-"""By the field of an in-tree kind: its plugin, the driver that serves it, its name's key."""
+"""By the field of an in-tree kind: its plugin, its driver, its name's key."""
 _DRIVERS = {plugin: driver for plugin, driver, _ in _MIGRATED.values()}
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node")
@@ -35,7 +35,7 @@ _READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/s
 
 
 class Offer(NamedTuple):
-    """A volume as a claim sees it that looks for one. `capacity` is in bytes.
+    """A volume as a searching claim sees it. `capacity` is in bytes.
 
     `kind` is its mode and class of attributes. Volumes of equal `reach_key` are reached from
     the same nodes.
@@ -98,7 +98,7 @@ class VolumeIndex:
             take_out(self._reserved, (holder.namespace, holder.name), name)
 
     def is_attached_as_another(self, name: str) -> bool:
-        """Whether the volume and another one are the same to the node that attaches them."""
+        """Whether the volume and another are the same to the node that attaches them."""
         attached = self.attached.get(name)
         return attached is not None and len(self._names[attached]) > 1
 
@@ -107,7 +107,7 @@ class VolumeIndex:
         return list(self._free.get(of_class, {}).values())
 
     def reserved(self, claim: PersistentVolumeClaim) -> list[Offer]:
-        """The volumes of the claim's class that are reserved for it, by name."""
+        """The volumes of the claim's class reserved for it, by name."""
         meta, of_class = claim.metadata, class_of_claim(claim)
         offers = []
         for name in sorted(self._reserved.get((meta.namespace, meta.name), ())):
@@ -173,12 +173,12 @@ def claim_key(item: object) -> str:
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
-    """The claim's storage class, by the old annotation if there is one; empty for none."""
+    """The claim's storage class, by the old annotation if any; empty for none."""
     return (claim.metadata.annotations or {}).get(_BETA_CLASS) or claim.spec.storage_class_name or ""
 
 
 def volume_of_class(claim: str, storage_class: StorageClass) -> AttachedVolume:
-    """What the claim `namespace/name` will have of this class: a volume of its own."""
+    """What the claim `namespace/name` will have of this class: its own volume."""
     provisioner = storage_class.provisioner
     return AttachedVolume(_DRIVERS.get(provisioner, provisioner), f"claim {claim}")
 
@@ -215,7 +215,7 @@ def _storage(quantities: Mapping[str, Quantity] | None, place: str) -> int:
 
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
-    """The CSI volume behind a PersistentVolume, also of an in-tree plugin that was migrated."""
+    """The CSI volume behind a PersistentVolume, also of a migrated in-tree plugin."""
     csi, labels = volume.spec.csi, volume.metadata.labels or {}
     driver, handle = (csi.driver, csi.volume_handle) if csi else ("", "")
     for field, (_, serves, key) in _MIGRATED.items() if csi is None else ():

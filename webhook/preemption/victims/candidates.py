@@ -52,7 +52,7 @@ def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Vi
 class Candidate(NamedTuple):
     """A node that takes the preemptor once the victims, most important first, are gone.
 
-    Some may be on other nodes: members of a group that goes whole, or pods that stand in the way.
+    Some may be on other nodes: members of a group that goes whole, or pods in the way.
     """
 
     node: str
@@ -106,7 +106,7 @@ class Candidates(NamedTuple):
         return made._with_groups(units)
 
     def _with_groups(self, units: Units) -> Candidates:
-        """The same with all members of groups of which one is a victim."""
+        """The same with all members of groups with a victim."""
         first = self.numbers * len(units.sizes)
         group = units.group[self.pods].astype(np.intp)
         if units.above is not None:  # whom a group can spare goes with it
@@ -136,7 +136,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Sequence[Candidate], units: Units | None = None) -> Candidates:
-        """Candidates from objects that the snapshot knows, each with a victim."""
+        """Candidates from objects known to the snapshot, each with a victim."""
         find, victims = snapshot.pods.find, chain(*(candidate.victims for candidate in given))
         pods = np.array([find(victim.namespace, victim.name) for victim in victims], np.intp)
         nodes = np.array([snapshot.nodes.find(candidate.node) for candidate in given], np.intp)
@@ -148,7 +148,7 @@ class Candidates(NamedTuple):
         return made._replace(violations=np.array(violations, np.int64))
 
     def only(self, chosen: Mask) -> Candidates:
-        """Those of the candidates that are `chosen`."""
+        """The `chosen` candidates."""
         if chosen.all():
             return self
         sizes, pods = self.sizes[chosen], np.repeat(chosen, self.sizes)
@@ -173,7 +173,7 @@ class Candidates(NamedTuple):
         return self.pods[start : start + self.sizes[number]]
 
     def here(self) -> Mask:
-        """Which of the victims are on the node of their candidate."""
+        """Which victims are on the node of their candidate."""
         here: Mask = self.snapshot.pods.node[self.pods] == np.repeat(self.nodes, self.sizes)
         return here
 
@@ -225,4 +225,4 @@ class Candidates(NamedTuple):
 
 
 CandidateFilter = Callable[[Candidates], Ints8]
-"""Says of each candidate 0 if it may be selected, else the caller's code for why not."""
+"""Says 0 of candidates that may be selected, else the caller's code for why not."""

@@ -39,7 +39,7 @@ class VictimCosts(NamedTuple):
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
     def deletion_cost(self, rows: Rows) -> Ints:
-        """What `controller.kubernetes.io/pod-deletion-cost` says; 0 for no int32."""
+        """The value of `controller.kubernetes.io/pod-deletion-cost`; 0 for no int32."""
 
         def said_by(profile: Profile) -> int:
             return deletion_cost(dict(profile.annotations))
@@ -49,7 +49,7 @@ class VictimCosts(NamedTuple):
         return costs[pods.profile[rows]]
 
     def saved(self, rows: Rows) -> Floats:
-        """When work was saved last, in seconds since the epoch; infinite before the start."""
+        """When work was last saved, in seconds since the epoch; infinite before the start."""
         pods = self.snapshot.pods
         keys = self.cost.lost_work.checkpoints if self.cost.lost_work else ()
         starts = pods.start[rows]
@@ -63,7 +63,7 @@ class VictimCosts(NamedTuple):
         return np.maximum(starts, made[pods.profile[rows]])
 
     def lost(self, rows: Rows, now: float) -> Ints:
-        """How many whole seconds of work the pods lose if they go at `now`."""
+        """How many whole seconds of work the pods lose by going at `now`."""
         saved = self.saved(rows)
         since = now - np.where(np.isfinite(saved), saved, now)
         return np.maximum(np.floor(since), 0.0).astype(np.int64)
@@ -81,9 +81,9 @@ def last_end(candidates: Candidates, grace_period: int | None, now: float) -> Fl
 
 
 def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Floats:
-    """In how many seconds the pods are expected to be gone if they are asked `now`.
+    """In how many seconds the pods should be gone if asked `now`.
 
-    A pod takes its grace period, or the one given; one that leaves already takes the rest of it.
+    A pod takes its grace period, or the one given; a leaving one takes the rest of it.
     """
     pods = snapshot.pods
     graces = pods.grace[rows] if grace_period is None else grace_period
@@ -184,7 +184,7 @@ def victim_costs(snapshot: Snapshot, rules: Rules, evicted: Ints | None = None) 
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
-    """When work was saved last, in seconds since the epoch, by the first key that says it; else -inf."""
+    """When work was last saved, in seconds since the epoch, by the first key that says it; else -inf."""
     for key in keys:
         if (at := epoch_or(annotations.get(key), -math.inf)) > -math.inf:
             return at

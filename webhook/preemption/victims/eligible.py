@@ -1,4 +1,4 @@
-"""Which of all pods may be victims of a preemptor, and why the others may not."""
+"""Which pods may be victims of a preemptor, and why the others may not."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from webhook.preemption.victims.rules import (
 from webhook.preemption.victims.units import Units, group_units
 
 _CLOCKS_DIFFER = 60.0
-"""Seconds by which a node's clock may be ahead."""
+"""Seconds that a node's clock may be ahead."""
 
 
 class Exclusion(IntEnum):
-    """What keeps a pod from being a victim; the first that holds counts."""
+    """Why a pod is no victim; the first that holds counts."""
 
     NONE = 0
     PRIORITY = 1
@@ -77,7 +77,7 @@ class ExcludedPod(NamedTuple):
 
 
 class PotentialVictims(NamedTuple):
-    """Who may go for a preemptor: by pod row the first `Exclusion` that holds."""
+    """Who may go for a preemptor: by row the first `Exclusion` that holds."""
 
     snapshot: Snapshot
     incoming: PodInfo
@@ -85,11 +85,11 @@ class PotentialVictims(NamedTuple):
     now: float
     code: Ints8
     leaving: Mask | None = None
-    """The pods that go anyway, by pod row: nobody else goes to let them stay."""
+    """The pods that go anyway, by row: nobody else goes to let them stay."""
     units: Units | None = None
-    """What goes together; None if every pod is a unit of its own."""
+    """What goes together; None if every pod is its own unit."""
     costs: VictimCosts | None = None
-    """What the policy counts beyond priority; None if nothing."""
+    """What the policy counts beyond priority, if anything."""
 
     @property
     def may_go(self) -> Mask:
@@ -319,11 +319,11 @@ def _exclude_units(code: Ints8, units: Units, snapshot: Snapshot, incoming: PodI
         _apply(code, group == own, Exclusion.OWN_GROUP)
     rows = np.flatnonzero((group > 0) & (code == 0))
     if rules.strict_budgets and len(snapshot.budgets):
-        # All members of a group go at once, as its budgets let go over the whole cluster
+        # A group's members go at once, as its budgets let go over the whole cluster
         violating = snapshot.budgets.violating(rows, strict=True, evicts=rules.evicts, groups=group[rows])
         beyond = rows[violating]
         if units.above is not None:
-            # What the group can spare may go by itself; the others may not go with it
+            # What the group can spare may go alone; the others may not go with it
             beyond = rows[units.groups_of(group[beyond])[units.group[rows]]]
         code[beyond] = Exclusion.GROUP_BUDGET
         rows = rows[code[rows] == 0]
@@ -368,7 +368,7 @@ def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int 
 
 
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> Mask:
-    """The pods, by row, that a pair of the policy lets this preemptor evict."""
+    """The pods, by row, that the policy's pairs let this preemptor evict."""
     class_name = incoming.pod.spec.priority_class_name
     labels = at_creation(incoming.pod.metadata).labels or {}
     identity = Identity(incoming.namespace, incoming.labels, labels)
@@ -381,7 +381,7 @@ def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, .
 
 
 def _names(matcher: PodsMatcher, snapshot: Snapshot, identity: Identity) -> bool:
-    """Whether a side of a pair names such pods, whose namespace may come later."""
+    """Whether a pair's side names such pods, whose namespace may come later."""
     name, known = identity.namespace, snapshot.namespaces
     labels = snapshot.namespace_labels(name) if name in known or not known else None
     return matcher.pod_matches(name, identity.labels_at_creation, labels)

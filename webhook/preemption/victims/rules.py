@@ -78,7 +78,7 @@ class Rules:
     A Snapshot has to keep the pod `annotations`: the rules read them. `pairs` are in the policy's
     order, None if it has none. With `strict_budgets` a used-up budget excludes a pod, else it counts
     against the node. With `evicts` victims go by the Eviction API, which refuses pods that several
-    budgets cover. With `across` pods of several nodes may go, if no node by itself helps.
+    budgets cover. With `across` pods of several nodes may go, if no single node helps.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Rules:
     across: bool = False
 
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
-        """Whether the pod's scheduler, class and annotations let it be a victim.
+        """Whether scheduler, class and annotations let the pod be a victim.
 
         Opt-in is by Gödel's rules: the pod says "true", or says nothing and its class does.
         Opt-out is as plain Kubernetes, except for what says "false" in the same way.
@@ -186,7 +186,7 @@ class Rules:
         return ClassToleration(below, math.inf if window < 0 else float(window))
 
     def protects_until(self, now: float) -> float:
-        """When windows end at the latest, in seconds since the epoch; -inf if none holds now."""
+        """The latest end of windows, in seconds since the epoch; -inf if none holds now."""
         schedule = self.policy.protection.schedule if self.policy else None
         ends = math.inf if schedule is None else schedule.ends(now)
         return -math.inf if ends is None else ends
@@ -198,7 +198,7 @@ def kubernetes_rules() -> Rules:
 
 
 def compile_rules(policy: PreemptionPolicy) -> Rules:
-    """A policy's rules. Raises ClusterError for a label selector that cannot be parsed."""
+    """A policy's rules. Raises ClusterError for an unreadable label selector."""
     victims = policy.victims
     matcher = partial(_pods_matcher, policy.name)
     pairs = [PairMatcher(matcher(pair.preemptors), matcher(pair.victims)) for pair in victims.pairs or ()]
@@ -224,7 +224,7 @@ def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
 
 
 def _speaks(name: str, priority: int | None, classes: Classes) -> bool:
-    """Whether the class of this name speaks for a pod; without any classes nobody knows."""
+    """Whether the class of this name speaks for a pod; without classes nobody knows."""
     return not classes or speaking(classes.get(name), priority) is not None
 
 

@@ -9,7 +9,7 @@ Pods of one node that go together are one step, that of the first; the others ar
 there.
 
 Across nodes (D15) pods elsewhere that stand in the way are put back with those of the node. That does
-not always find the cheapest set, so small ones are tried as well.
+not always find the cheapest set, so small ones are tried, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 """Units in small sets beside those that must go; on so many nodes; so many sets."""
 
 _Victims = tuple[Rows, Rows, Mask, Rows]
-"""Of each victim its node, its row, whether it is beyond a budget, and its set."""
+"""Of each victim its node, row, whether it is beyond a budget, and its set."""
 
 
 class _Room:
@@ -137,7 +137,7 @@ def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfN
 
 
 def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
-    """On which nodes (rows) the pod fits once those `leaving`, by pod row, are gone."""
+    """The nodes (rows) where the pod fits once those `leaving`, by pod row, are gone."""
     failures = run_filters(state)
     fits = np.isin(nodes, failures.fits)
     rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
@@ -155,7 +155,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
     strict, evicts = victims.rules.strict_budgets, victims.rules.evicts
     beyond = partial(state.snapshot.budgets.violating, strict=strict, evicts=evicts)
     make_room = partial(_Room, state, meters)
-    # Take away all that may go; only nodes on which the preemptor then fits are left
+    # Take away all that may go; only nodes where the preemptor then fits are left
     room = make_room(pods)
     fits = room.fits_beside()
     if not fits.all():
@@ -177,7 +177,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
 
 
 def _listed(pods: PodsOfNodes, going: Mask, violating: Mask) -> tuple[Rows, Rows, Mask]:
-    """The pods of units that are `going`: their column, their row, who is `violating`."""
+    """The pods of `going` units: their column, their row, who is `violating`."""
     column, step = np.divmod(np.flatnonzero(going.T), len(going))
     rows = pods.rows[step, :, column]
     is_pod = rows > 0
@@ -187,7 +187,7 @@ def _listed(pods: PodsOfNodes, going: Mask, violating: Mask) -> tuple[Rows, Rows
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """Small sets of units on these nodes that make the room, for all that meters tell."""
     room = _Room(state, meters, pods)
-    # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
+    # 1. Who must go: beside whom it does not fit even if everybody else goes
     fits = room.fits_beside()
     beside = [room.fits_beside(step, fits) for step in range(len(pods.rows))]
     forced = fits & ~np.stack(beside) & pods.units
@@ -200,7 +200,7 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     going = forced[:, columns]
     for number, (_, some) in enumerate(chosen):
         going[some, number] = True
-    # 3. Those of them that are enough. Things in use count by node, so that has one set at a time
+    # 3. Those that are enough. Things in use count by node: one set there at a time
     sets = pods.only(columns)
     sets = sets._replace(rows=sets.of(going))
     turn = ranked(columns)[0] * any(isinstance(meter, ThingsInUse) for meter in meters)
@@ -267,7 +267,7 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) ->
     rank[there] = np.arange(len(there))
     elsewhere = np.take_along_axis(elsewhere, np.argsort(rank[elsewhere], axis=1), axis=1)
     elsewhere[:, 1:][elsewhere[:, 1:] == elsewhere[:, :-1]] = 0
-    # In a large cluster the nodes for which the least important ones and the fewest go
+    # In a large cluster the nodes for which the least important and the fewest go
     highest = pods.priority[elsewhere].max(axis=1, initial=-(2**31))
     best = np.lexsort((nodes, np.count_nonzero(elsewhere, axis=1), highest))[:_MOST_CLEARED]
     elsewhere = elsewhere[best]

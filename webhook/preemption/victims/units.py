@@ -1,6 +1,6 @@
 """What goes together: one pod, or all members of a group (docs/semantics.md D10).
 
-A group goes whole if its PodGroup or the policy says so. Its members are one unit then, with one
+A group goes whole if its PodGroup or the policy says so. Its members are one unit, with one
 priority: if one may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit.
 
 What a group has above its minimum may go one by one: its members of the highest indices are units, at
@@ -22,15 +22,15 @@ from webhook.preemption.victims.rules import Rules
 _WHOLE, _NEVER = 1, 2
 _LARGEST = 2**28 - 1
 _UNSAID = -(2**31) - 1
-"""Stands for a group that has no priority of its own: no int32 is as low."""
+"""Stands for a group without its own priority: no int32 is as low."""
 
 
 class Units(NamedTuple):
     """Which pods go together, in columns by pod row.
 
-    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is that of a
+    `group` is the id of the pod's group if it goes only with all of it, else 0. `above` is that of a
     group that goes whole but can spare the pod, else 0; None if none can. `never` are the pods whose
-    group is never disrupted, None if there are none. `priority` is the group's for its members, else
+    group is never disrupted, None without any. `priority` is the group's for its members, else
     the pod's own. `sizes` counts members on nodes by the id of the group. `by_policy` is how groups go
     that do not say it.
     """
@@ -58,7 +58,7 @@ class Units(NamedTuple):
 
     @property
     def member_of(self) -> Ints32:
-        """The id of the pod's group if that goes whole, with or without the pod; else 0."""
+        """The id of the pod's group if it goes whole, with or without the pod; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
     def goes_with(self, rows: Rows) -> Ints32:
@@ -78,7 +78,7 @@ class Units(NamedTuple):
 
 
 def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -> Units | None:
-    """The units under these rules; None if every pod is a unit of its own.
+    """The units under these rules; None if every pod is its own unit.
 
     A group keeps none that is `leaving` anyway, by pod row.
     """
@@ -125,7 +125,7 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
 
 
 def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
-    """The members that their groups can spare, beside those that are leaving."""
+    """The members that their groups can spare, beside leaving ones."""
     pods = snapshot.pods
     spared = pods.grouped.above
     if leaving is None or not len(spared):

@@ -92,7 +92,7 @@ class Evaluation:
         # 2. If it fits, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))
-        # 3. If pods that are leaving make room, wait for them.
+        # 3. If leaving pods make room, wait for them.
         leaving = limits.leaving
         if len(leaving) and (waits := self._wait(pod, decision, leaving, ahead)):
             return waits
@@ -214,7 +214,7 @@ class Evaluation:
         return objection
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
-        """The first node that is not left to its members, and why, if any."""
+        """The first node not left to its members, and why, if any."""
         snapshot, members = self._state.snapshot, defaultdict[str, list[Pod]](list)
         for pod, node in decision.placements:
             members[node].append(pod)
@@ -332,5 +332,5 @@ class Evaluation:
 
 
 def unnominated(pod: Pod) -> Pod:
-    """The preemptor without the nomination that an earlier plan left."""
+    """The preemptor without an earlier plan's nomination."""
     return replace(pod, status=replace(pod.status, nominated_node_name=""))

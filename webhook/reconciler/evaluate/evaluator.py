@@ -52,7 +52,7 @@ class Evaluator:
         return mask_of(self.state, np.append(rows, self.owned(owners)))
 
     def owned(self, owners: Iterable[str]) -> Rows:
-        """The rows of the pods of these owners on nodes."""
+        """The rows of these owners' pods on nodes."""
         keys = [key for owner in owners for key in self.state.index.owned.get(owner, ())]
         return self.state.snapshot.pod_rows(keys)
 
@@ -70,7 +70,7 @@ class Evaluator:
         return rows[(at.wall - _OVERDUE <= ends) & (ends <= at.wall + seconds)]
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
-        """Whether the pod fits once all that leave are gone, and `but` for these."""
+        """Whether the pod fits once all leaving pods are gone, `but` for these."""
         snapshot = self.state.snapshot
         gone, later = snapshot.pods.leaving(), snapshot.pod_rows(but)
         return self.fits_on(pod, node, np.union1d(gone, later) if len(later) else gone)
@@ -92,7 +92,7 @@ def mask_of(state: State, rows: Rows) -> Mask:
 
 
 def on_nodes(snapshot: Snapshot, rows: Rows, nodes: Iterable[str]) -> Rows:
-    """Those of the pods in these rows that are on these nodes."""
+    """Those of these pods (rows) that are on these nodes."""
     return rows[np.isin(snapshot.pods.node[rows], snapshot.nodes.rows_of(nodes))]
 
 
@@ -139,7 +139,7 @@ def amounts_on(candidates: Candidates, rows: Rows, nodes: NDArray[Any]) -> Ints:
 
 
 def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
-    """How often each candidate's node is among the names, which may be empty."""
+    """How often each candidate's node is among the names (maybe empty)."""
     columns = _columns_of(candidates)[candidates.snapshot.nodes.rows_of(names)]
     return np.bincount(columns[columns >= 0], minlength=len(candidates.nodes))
 

@@ -118,7 +118,7 @@ class ExtenderClient:
         except ExtenderError as error:
             log.warning("%s: %s", key, error)
             said[url] = error
-        except Exception as error:  # whatever it is, no preemptor waits without end
+        except Exception as error:  # no preemptor waits without end
             log.exception("%s: extender %s could not be asked", key, url)
             said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
         self._news.put_nowait(question)
@@ -155,7 +155,7 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
 
 
 def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candidate]) -> Candidate:
-    """A remaining node as it was offered; victims that are null are none.
+    """A remaining node as it was offered; null victims are none.
 
     Raises ValueError for nodes and victims that were not offered.
     """

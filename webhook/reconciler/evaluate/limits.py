@@ -81,7 +81,7 @@ class LimitsNow:
         self.last_resort = state.index.last_resort()
         soon = min(policy.wait_for_terminating, policy.plan_timeout)
         self.leaving = evaluator.room_within(soon, at)
-        """Rows of pods that leave so soon that decisions count on them."""
+        """Rows of pods that leave soon enough to count on."""
         late = np.setdiff1d(snapshot.pods.leaving(), self.leaving, assume_unique=True)
         self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
         """Which pods, by row, may not go now."""
@@ -167,7 +167,7 @@ class LimitsNow:
         return reason
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:
-        """The outcome. If pods stay so that no cycle is closed, it says so."""
+        """The outcome. It says so if pods stay to close no cycle."""
         if not len(self._kept):
             return outcome
         names = ", ".join(list(self.evictors)[:_SHOWN])
@@ -185,7 +185,7 @@ class LimitsNow:
         state, last = self._state, self.last_resort
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
-            """0 for candidates that may be selected, else what rejects them."""
+            """0 for selectable candidates, else what rejects them."""
             codes = np.zeros(len(candidates.nodes), np.int8)
             if self.left.left:
                 codes = self.beyond_rates(len(codes), candidates.numbers, candidates.pods)
@@ -234,14 +234,14 @@ class LimitsNow:
     def leaving_most_to(self, chosen: Rows, excluded: Mask) -> Mask:
         """The `excluded`, and those that rates keep if the `chosen` go first."""
         pods = self._state.snapshot.pods
-        mask = mask_of(self._state, np.flatnonzero(excluded))  # a trial may have made rows since
+        mask = mask_of(self._state, np.flatnonzero(excluded))  # trials may have made rows since
         rows = np.flatnonzero(~mask & (pods.node[: pods.rows] >= 0))
         first = np.isin(rows, chosen).astype(np.float64)
         mask[self.beyond(rows, first, together=True)] = True
         return mask
 
     def beyond(self, rows: Rows, preference: Floats, *, at_once: bool = False, together: bool = False) -> Rows:
-        """Of these pods those that stay if as many go of each node as the rates leave.
+        """Which of these stay if as many go of each node as the rates leave.
 
         The preferred go first. With `at_once` as many go as the rates ever allow. With
         `together` as many go of all nodes, whatever `perCluster` says: others are no fewer.
@@ -251,7 +251,7 @@ class LimitsNow:
         rows = rows[~pods.terminating[rows]]
         node = pods.node[rows].astype(np.intp) * (not together)
         kept = np.arange(len(rows))
-        for _, rate, group, left in self._counted(rows):  # those within another group come first
+        for _, rate, group, left in self._counted(rows):  # inner groups come first
             if together and rate is self.limits.per_cluster:
                 continue
             place = _places(node[kept], group[kept])
@@ -259,7 +259,7 @@ class LimitsNow:
         return np.delete(rows, kept)
 
     def _counted(self, rows: Rows) -> Iterator[tuple[int, AnyRate, Rows, Ints]]:
-        """Each rate, its code, each pod's group in it (or -1), and what that has left.
+        """Each rate, its code, each pod's group in it (or -1), and what is left.
 
         Pods of one owner and identity are alike.
         """
@@ -317,7 +317,7 @@ def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask)
 
 
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
-    """Which budget keeps one of these victims if all are to go; empty if none does.
+    """Which budget keeps a victim if all of these are to go; empty if none does.
 
     The Eviction API counts every budget, however victims are chosen (docs/semantics.md D4).
     """

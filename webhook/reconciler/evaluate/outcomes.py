@@ -146,7 +146,7 @@ class Verdicts(Newest[Key, tuple[Unschedulable, Moment]]):
         super().__init__(_REMEMBERED)
 
     def holding(self, shape: Key, moment: Moment) -> Unschedulable | None:
-        """The verdict that holds now, None if there is none.
+        """The verdict that holds now, if any.
 
         After something that could help it says when to look again.
         """

@@ -112,7 +112,7 @@ class PodsAhead:
         return set(candidates.names(np.flatnonzero(self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
-        """Why a node without these victims is not left to them; empty if it is.
+        """Why they do not get a node without these victims; empty if they do.
 
         If nobody `evicts` them, neither held room counts nor who takes part of the devices.
         """
@@ -179,7 +179,7 @@ class PodsAhead:
 
         The most important come first, by an `order` of -1 last. The victims and the rows
         `gone` have left. Victims on other nodes have left all candidates: they may be in
-        the way of these, too. Of those that are placed together more important ones come
+        the way of these, too. Of those placed together more important ones come
         before them.
         """
         snapshot, room, state = self._snapshot, free.copy(), self._state
@@ -195,7 +195,7 @@ class PodsAhead:
                 continue
             need = needed_by(snapshot, pod)
             if pod.beyond or need[0] > 1:
-                continue  # nobody can say where it fits, or it fits nowhere
+                continue  # it fits nowhere, or nobody knows where
             there = count_on(candidates, (pod.status.nominated_node_name for pod in alike))
             before = sum(own[:, None] for other, own in self._own if other.priority >= group.priority)
             times = (room - before)[need > 0] // need[need > 0, None]
@@ -213,7 +213,7 @@ class PodsAhead:
             yield alike, pod, need, count, there
 
     def _fits(self, pod: PodInfo, candidates: Candidates, gone: Rows) -> Mask:
-        """On which candidates a pod fits without the victims and the rows `gone`."""
+        """The candidates where a pod fits without the victims and the rows `gone`."""
         snapshot, nodes = self._snapshot, candidates.nodes
         going = mask_of(self._state, candidates.pods)
         fits_there = fits_without(prefilter(snapshot, pod, gone), going, nodes)
@@ -227,7 +227,7 @@ class PodsAhead:
         return fits_there
 
     def _nodes_for(self, example: Pod) -> Rows | None:
-        """The nodes (rows) a pod fits on; None if its scheduler leaves it pending."""
+        """The nodes (rows) where a pod fits; None if its scheduler leaves it pending."""
         uid, snapshot = example.metadata.uid, self._snapshot
         if uid not in self._fitting:
             nodes = fits(snapshot, for_any_node(example))
@@ -236,7 +236,7 @@ class PodsAhead:
         return self._fitting[uid]
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
-        """What is free in each state that may come, and who left besides victims."""
+        """What is free in each possible state, and who left besides victims."""
         pods, pending, victims = self._snapshot.pods, self._state.pending, candidates.pods
         yield free, NO_PODS
         leaving = self.evaluator.leaving_within(math.inf, self.at)
@@ -244,7 +244,7 @@ class PodsAhead:
         later = later[np.isin(pods.node[later], candidates.nodes)]
         if len(later):
             yield free + amounts_on(candidates, later, pods.node[later]), later
-        # Victims that another plan has yet to ask may be the last to leave
+        # Victims that another plan has yet to ask may leave last
         planned = victims[candidates.here() & np.isin(victims, leaving)].tolist()
         staying = [row for row in planned if pending.leaves_for(pods.key(row)) - {self.plan}]
         if staying:
@@ -337,7 +337,7 @@ class PodsAhead:
                         yield _waiting(example), part
 
     def _device_needs(self, pod: Pod) -> DeviceFilter | None:
-        """What the pod needs of devices; None for none, or if nobody can tell."""
+        """What devices the pod needs; None for none, or if nobody can tell."""
         uid, snapshot = pod.metadata.uid, self._snapshot
         if uid not in self._needed:
             self._needed[uid] = None

@@ -219,7 +219,7 @@ class Executor:
         annotations have no room, the Event alone tells it.
         """
         clock, uid, record = self._clock, pod.metadata.uid, notice_of(pod)
-        until = float(math.ceil(clock.wall() + seconds))  # whole seconds, and not one too few
+        until = float(math.ceil(clock.wall() + seconds))  # whole seconds, not one too few
         if record is not None and record.plan == plan.id:
             until = min(epoch_or(record.by, until), until)
         else:

@@ -87,7 +87,7 @@ class Writer:
                 self._wrote(what, time.perf_counter() - begun)
 
     async def read(self, known: ObjectMeta) -> Pod:
-        """The pod as the server has it; another one of its name is an ApiError (404)."""
+        """The pod as the server has it; another of its name is an ApiError (404)."""
         path = POD.path(known.namespace, known.name)
         pod = await self.timely("read", partial(self._client.get, path, Pod))
         if pod.metadata.uid != known.uid:
@@ -158,6 +158,6 @@ class Writer:
 
 
 def _known(pod: Pod, version: str) -> dict[str, Any]:
-    """This pod, no successor of its name, and of that resourceVersion if any."""
+    """This pod, no successor of its name, of that resourceVersion if any."""
     known = {"uid": pod.metadata.uid}
     return {**known, "resourceVersion": version} if version else known

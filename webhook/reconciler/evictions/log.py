@@ -88,7 +88,7 @@ class Remaining(NamedTuple):
 
     @property
     def rates_used_up(self) -> str:
-        """The rates that are used up for somebody, by their fields."""
+        """The rates used up for somebody, by their fields."""
         return " or ".join(f"limits.{rate}" for rate in self.left if self.used_up(rate))
 
 
@@ -100,7 +100,7 @@ class EvictionLog:
         self._horizon = 0.0
         """Seconds for which limits ask for evictions."""
         self.version = 0
-        """Counts changes that the next leader has to know."""
+        """Counts changes that the next leader must know."""
         self.clear()
 
     def clear(self) -> None:
@@ -119,7 +119,7 @@ class EvictionLog:
         self._refusing: dict[str, InVain] = {}
         """Their owners."""
         self.returning: dict[str, InVain] = {}
-        """The owners that put pods back, also if they are excluded no more."""
+        """The owners that put pods back, also if excluded no more."""
         self.plans = defaultdict[str, frozenset[str]](frozenset)
         """uid of a preemptor to the digests of its plan as written on it."""
         self.earlier_plans: dict[str, frozenset[str]] = {}
@@ -128,7 +128,7 @@ class EvictionLog:
     # What is intended, and what happens.
 
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
-        """The eviction of this pod for that workload or bare pod, yet to happen."""
+        """The future eviction of this pod for that workload or bare pod."""
         namespace, made = pod.metadata.namespace, at_creation(pod.metadata).labels or {}
         labels = tuple((key, bounded(made[key])) for key in sorted(self._label_keys & made.keys()))
         return PodEviction(math.inf, name_of(pod), pod.spec.node_name, namespace, labels, preemptor)
@@ -267,13 +267,13 @@ class EvictionLog:
         self.version += 1
 
     def excluded(self, now: float) -> tuple[list[str], list[str], float | None]:
-        """Pods and owners that are excluded now, and when the first is no more."""
+        """Pods and owners excluded now, and when the first is no more."""
         pods, owners = _held(self._refused, now), _held(self.returning, now)
         return [*pods], [*owners], min([*pods.values(), *owners.values()], default=None)
 
 
 def _held(known: Mapping[str, InVain], now: float) -> dict[str, float]:
-    """Those that are excluded now, and until when."""
+    """Those excluded now, and until when."""
     return {name: row.until for name, row in known.items() if now < row.until}
 
 

@@ -218,7 +218,7 @@ class EvictionStore:
                 await asyncio.sleep(_GAP if await self.write() else _RETRY)
 
     async def write(self) -> bool:
-        """Write what is known, if this process may; whether it succeeded. Logs errors."""
+        """Write what is known, if this process may; whether it did. Logs errors."""
         if self._place is None or self._fence() <= 0:
             return False
         version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())

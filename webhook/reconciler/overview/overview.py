@@ -63,7 +63,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     """All that the page shows; a command to reach the leader names its `port`."""
     state, reconciler = service.state, service.reconciler
     wall, leader = service.clock.wall(), service.led_elsewhere()
-    # 1. What this process does, or who leads and how to reach that one.
+    # 1. What this process does, or who leads and how to reach it.
     role, notice, command = "leads", "", ""
     if service.options.dry_run:
         role = "rehearses" if reconciler.leading else "watches"
@@ -155,7 +155,7 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> model.PlanShown:
     claims, member = state.snapshot.device_claims, plan.unplaced[0]
     together: defaultdict[int | str, list[model.VictimShown]] = defaultdict(list)
     for victim in plan.record.victims:
-        if victim.name:  # of one that is gone the record may have the uid alone
+        if victim.name:  # of a gone one the record may have only the uid
             together[victim.group or victim.uid].append(_victim(state, victim, plan))
     victims = [row for rows in together.values() for row in rows]
     return model.PlanShown(
@@ -179,7 +179,7 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> model.PlanShown:
 
 
 def _gang(state: State, plan: Plan) -> model.GangShown | None:
-    """The members that are bound, those of the plan, and how many are missing."""
+    """The bound members, those of the plan, and how many are missing."""
     waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key))]
     if not waiting:
         return None
@@ -226,7 +226,7 @@ def _victim(state: State, victim: PlanVictim, plan: Plan) -> model.VictimShown:
 
 
 def _evictions(record: EvictionRecord, wall: float) -> model.Evictions:
-    """How many evictions there were in each quarter of the last hour, by owner."""
+    """How many evictions each quarter of the last hour had, by owner."""
     last = dict[str, float]()
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in record.evictions:

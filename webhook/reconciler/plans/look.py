@@ -52,7 +52,7 @@ class PlanContext(NamedTuple):
     plans: PlanIndex
 
     def judged_by(self, policy: PreemptionPolicy, now: float) -> tuple[object, ...]:
-        """All by which it is judged whether victims may go.
+        """All that decides whether victims may go.
 
         Schedules end, and pods leave, without an event: it is judged again soon.
         """
@@ -90,13 +90,13 @@ class Look:
         policies = [policy_for(pod, self.policy_set) for _, pod in self.pods]
         agreed = policies and policies.count(policies[0]) == len(policies)
         self.policy = policies[0] if agreed else None
-        """By which it goes on; None if nobody may preempt for all members."""
+        """By which it goes on; None if nobody may preempt for all."""
         self.going = dict[str, Pod]()
-        """The victims that are to go or were asked, and are there, by uid."""
+        """The victims there, by uid, that are to go or were asked."""
         self.there = dict[str, Pod]()
-        """Those of them that have yet to be asked and do not leave anyway."""
+        """Those yet to be asked that do not leave anyway."""
         self.left = list[PlanVictim]()
-        """Those of them that this plan asks: no other has, and no earlier one will."""
+        """Those that this plan asks: no other has, no earlier one will."""
         victims, begun = plan.record.victims, plan.gone | plan.asking.keys()
         groups = {row.group for row in victims if row.uid in begun} - {0}
         self.bound = {row.uid for row in victims if row.group in groups}
@@ -118,7 +118,7 @@ class Look:
                 self.left.append(victim)
         there = self.there.items()
         self.untried = [pod for uid, pod in there if uid not in plan.tried]
-        """Those of whom the server was not asked whether it would keep them."""
+        """Those whose eviction the server was not yet asked to try."""
         self.several = len(there) + len(plan.gone) > 1
         """Whether one that is kept costs others, also of other plans."""
         self.fresh = not begun
@@ -146,7 +146,7 @@ class Look:
     def _proceed(self) -> Step:
         """Write all nominations, tell all victims, ask them, wait for the room."""
         plan, left, policy = self.plan, self.left, self.policy
-        # 1. Nobody goes for a part of a gang, or if a victim is kept. Who may be leaving is read.
+        # 1. Nobody goes for part of a gang, or if a victim is kept. Who may be leaving is read.
         if why := self.context.too_few(self.pods[0][1]):
             return End(Ending.GANG, why)
         waiting = {pod.metadata.uid: pod for member, pod in self.pods if not member.nominated}
@@ -167,7 +167,7 @@ class Look:
         if not left:
             lost = math.isinf(plan.roomy) and self._lost()
             return lost or Wait(plan.deadline, all_asked=True)
-        # 4. The rest still has to be right, by the rules of now.
+        # 4. The rest must still be right, by the rules of now.
         if not policy:
             return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
         judged = self.context.judged_by(policy, self.now)
@@ -185,14 +185,14 @@ class Look:
         return self._evict(policy)
 
     def fits_elsewhere(self, member: Member, pod: Pod) -> bool:
-        """Whether a scheduler has room for a member, though none comes up on its node."""
+        """Whether a scheduler has room for a member, though its node gets none."""
         plan = self.plan
         if plan.record.resize or not plan.gone or self.evaluator.has_room(pod, member.node):
             return False
         return not plan.left_out.issuperset(fits(self.snapshot, pod))
 
     def _lost(self) -> End | None:
-        """Why a member will have no room, here or elsewhere; None if it will."""
+        """Why a member will have no room anywhere; None if it will."""
         plan, snapshot = self.plan, self.snapshot
         for member, pod in self.pods:
             node, later = member.node, later_equals(plan, member, self.plans)
@@ -222,7 +222,7 @@ class Look:
     # Whether the victims that are left may go, and have to.
 
     def _may_not_go(self, policy: PreemptionPolicy) -> End | Wait | None:
-        """Whether policy, budgets or rates keep one of the victims by now."""
+        """Whether policy, budgets or rates keep a victim now."""
         snapshot, left, (now, wall) = self.snapshot, self.left, self.at
         rules = self.policy_set.rules[policy.name]
         pods = [pod for _, pod in self.pods]
@@ -242,7 +242,7 @@ class Look:
                 if excluded := verdicts.excluded(row):
                     why = f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})"
                     return End(Ending.OUTDATED, why)
-        # Who is being asked has used a disruption already, or is expected to.
+        # Who is being asked has used a disruption, or is expected to.
         unasked = [row for row in left if row.uid not in self.plan.asking]
         uids = [row.uid for row in left]
         if why := beyond_budget(self.state, policy, unasked):
@@ -256,7 +256,7 @@ class Look:
     def _in_vain(self, policy: PreemptionPolicy) -> End | Spare | None:
         """Whether evicting would not help, or some victims are not needed.
 
-        All stay if all members fit. Else those stay without which each member fits, once the
+        All stay if all members fit. Else those stay without which each member fits, once
         other victims and pods that leave in time are gone. A group stays or goes whole: if one
         of it has been asked, the others are needed.
         """
@@ -273,7 +273,7 @@ class Look:
         without = np.setdiff1d(np.append(self._in_time(policy), begun), among)
         why = "it fits without further evictions by now"
         for member, pod in self.pods:
-            # 2. There is room without evicting anybody, here or elsewhere.
+            # 2. There is room without evictions, here or elsewhere.
             node = member.node
             with pods.staying(among):
                 fitting = fits(snapshot, pod)
@@ -293,7 +293,7 @@ class Look:
         return Spare(frozenset(staying), why) if staying else None
 
     def _taken(self, pod: Pod, node: str, going: Rows, policy: PreemptionPolicy) -> str:
-        """Why the node is not left to the pod once its plan is done; empty if it is.
+        """Why the pod does not get the node once its plan is done; empty if it does.
 
         Pods that leave anyway are gone then, too, if the plan counts on them.
         """
@@ -323,10 +323,10 @@ class Look:
     # Who is asked, and in which order.
 
     def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
-        """Ask those that are left whose turn it is: everybody has been told."""
+        """Ask the rest whose turn it is: everybody has been told."""
         plan, left, there, now = self.plan, self.left, self.there, self.now
         together = any(row.devices for row in plan.unplaced)
-        # 1. One goes before its notice is over if it is ready; a group, and all for devices, at once.
+        # 1. One goes before its notice ends if ready; a group, and all for devices, at once.
         early, later = set[PlanVictim](), math.inf
         for victim in left:
             until = plan.notices.get(victim.uid, now)
@@ -350,7 +350,7 @@ class Look:
         slow = [row for row in left if plan.tried.get(row.uid) is False]
         if together and not slow:
             asked, later = self._in_step(asked, policy)
-        # 6. First go those of whom the server told nothing, then those under a budget, one last.
+        # 6. First those of whom the server told nothing, then those under a budget, one last.
         covering, nodes = self.state.pending.covering, plan.nodes
         covered = [row for row in asked if covering(there[row.uid])]
         grouped = [row for row in covered if row.group]

@@ -173,7 +173,7 @@ class Plan(msgspec.Struct, eq=False):
 
     @property
     def unclear(self) -> set[str]:
-        """Uids of the victims whose answers have not come yet, or were lost."""
+        """Uids of the victims whose answers are yet to come, or were lost."""
         busy, tries = self.busy, self.tries
         return {uid for uid in self.asking if busy or uid not in tries or tries[uid].unclear}
 
@@ -199,7 +199,7 @@ class Plan(msgspec.Struct, eq=False):
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
-    """The numbers of victims' groups to their names, of victims that are there."""
+    """The numbers of groups to their names, for victims that are there."""
     names = dict[int, str]()
     for row in victims:
         if row.group and (pod := state.pod_of(row.key, row.uid)):
@@ -208,7 +208,7 @@ def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
 
 
 def stays(pod: Pod | None) -> TypeGuard[Pod]:
-    """Whether a pod is there, and neither leaves its node nor has ended there."""
+    """Whether a pod is there, and neither leaves nor has ended."""
     return pod is not None and not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
 
@@ -243,7 +243,7 @@ class PlanIndex:
         """uid of a pod that leaves to when its time ends, since it was asked or seen to."""
 
     def put(self, plan: Plan) -> None:
-        """The plan is new, or some of it ended; it is known until it is clear who goes."""
+        """The plan is new, or partly ended; it is known until it is clear who goes."""
         is_over = bool(plan.ended and not plan.asking)
         self._known.put(plan.id, None if is_over else plan)
         if is_over:

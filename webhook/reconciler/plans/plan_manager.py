@@ -54,12 +54,12 @@ class PlanManager:
         self.index = PlanIndex()
         self.plans = self.index.by_preemptor
         self.unchecked: dict[Plan, None] = {}
-        """Plans that something happened to since the last look."""
+        """Plans touched since the last look."""
         self.evaluator, self.clock = evaluator, evaluator.clock
         self._state, self._log = evaluator.state, evaluator.log
         self.dry_run = dry_run
         self.noticed: dict[str, None] = {}
-        """Pods to look at for plan and notice once earlier plans are taken over."""
+        """Pods to look at for plan and notice after earlier plans are taken over."""
         self.context = PlanContext(evaluator, policy_set, self.index)
 
     # How a plan begins, and what later decisions count of it.
@@ -71,7 +71,7 @@ class PlanManager:
         """
         victims, places = outcome.victims, outcome.places or ((pod, outcome.node),)
         now, wall, notice = self.clock.monotonic(), self.clock.wall(), policy.victims.notice
-        # Victims have their time in any case, or they would end for nothing.
+        # Victims have their time anyway, or they would end for nothing.
         ends = {row.metadata.uid: wall + notice + grace_under(policy, row) for row in victims}
         emptied = max(ends.values(), default=wall)
         numbers, rows = {"": 0}, list[PlanVictim]()
@@ -147,7 +147,7 @@ class PlanManager:
         """
         state, snapshot = self._state, self._state.snapshot
         pod = state.pods.get(member.key)
-        with suppress(ClusterError):  # a look ends the plan of a pod that cannot be read
+        with suppress(ClusterError):  # a look ends an unreadable pod's plan
             if pod and not member.devices and needs_devices(snapshot, compile_pod(pod)):
                 member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
         state.hold_devices(member.key, member.uid, member.devices)
@@ -188,7 +188,7 @@ class PlanManager:
     # What happens to it.
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> Ending | None:
-        """The watch showed something new: the plans that it concerns are looked at.
+        """The watch showed something new: the plans it concerns are looked at.
 
         Returns why it is over for a preemptor that has changed. If a scheduler has cleared
         its nomination, decisions count that as standing. If it did so to preempt there for

@@ -37,7 +37,7 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     pods, now, wall = snapshot.pods, evaluator.clock.monotonic(), evaluator.clock.wall()
     if math.isfinite(plan.roomy):
         if plan.record.resize:
-            return plan.roomy + timeout  # the kubelet tries again once a pod has left
+            return plan.roomy + timeout  # the kubelet retries once a pod has left
         known = (state.pods.get(row.key) for row in plan.unplaced)
         chance, since = evaluator.schedulers.chance, plan.roomy
         chances = [chance(pod, since, timeout) for pod in known if pod]
@@ -105,7 +105,7 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
 def to_displace(state: State, plan: Plan) -> list[Pod]:
     """The pods nominated to the plan's nodes that do not fit beside its preemptors.
 
-    Pods that are leaving count as gone. The more important come first: each that fits keeps
+    Leaving pods count as gone. The more important come first: each that fits keeps
     its place against those after it. This is narrower than kube-scheduler on purpose:
     `prepareCandidate` of `DefaultPreemption` clears every lower nomination. Pods of other
     schedulers, and those in `plan.displaced`, are left alone.
@@ -131,7 +131,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
 
 
 def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
-    """The claims (keys) with devices of a member that nobody who leaves frees."""
+    """The claims (keys) with a member's devices that nobody who leaves frees."""
     pods = snapshot.pods
     leaving = {pods.uids[row] for row in pods.leaving()} | plan.gone | plan.needed
     return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)

@@ -176,7 +176,7 @@ class Queue:
         self.entries: dict[str, QueuedPreemptor] = {}
         """For others to read."""
         self.behind: dict[str, None] = {}
-        """Those kept from a plan by pods that are placed first, for others to read."""
+        """Those kept from a plan by pods placed first, for others to read."""
         self.events = 0
         """Those that could help somebody."""
         self._waiting: dict[str, QueuedPreemptor] = {}
@@ -246,7 +246,7 @@ class Queue:
     ) -> None:
         """It failed: wait for an event that helps, `due` or the flush.
 
-        It is `behind` if pods that are placed first keep it from a plan.
+        It is `behind` if pods placed first keep it from a plan.
         """
         entry.failures, entry.reason = entry.failures + 1, reason
         entry.back_off = exponential(entry.failures, *_FAILURE_BACK_OFF)
@@ -309,7 +309,7 @@ class Queue:
         return bool(woken)
 
     def next_due(self) -> float:
-        """When the next one is to be tried: 0 for at once, infinite for never."""
+        """When the next one is tried: 0 for at once, infinite for never."""
         while self._timers and self._timers[0][2].turn != self._timers[0][1]:
             heapq.heappop(self._timers)
         if self._order:

@@ -221,7 +221,7 @@ def digest_of(pod: Pod, texts: Mapping[str, str] | None = None) -> str:
 
 
 def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
-    """The plan with the names of its victims that are among the pods."""
+    """The plan with the names of its victims among the pods."""
     if all(row.name for row in record.victims):
         return record
     known = {pod.metadata.uid: pod.metadata for pod in pods}

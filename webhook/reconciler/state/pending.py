@@ -88,7 +88,7 @@ class Pending:
         return list(self._snapshot.budgets.covering(pod.metadata.namespace, pod.metadata.labels or {}))
 
     def spending(self, budget: str) -> set[str]:
-        """The pods, by name, that are expected to use a disruption of the budget."""
+        """The pods, by name, expected to use a disruption of the budget."""
         keys = [key for key, rows in self._uncounted.items() if budget in rows]
         spending = [key for key in keys if _spends(self._pods[key], self._budgets[budget])]
         return {key.partition("/")[2] for key in spending}
@@ -101,7 +101,7 @@ class Pending:
         return {plan for plan, row in self._counted.get(key, {}).items() if row.end}
 
     def over(self, key: str, pod: Pod) -> str | None:
-        """The node of the plan written on the pod, if that is over; else None."""
+        """The node of the pod's written plan, if that is over; else None."""
         rows = self._counted.get(key, {}).items()
         return next((row.node for plan, row in rows if row.off and carries(pod, plan)), None)
 
@@ -182,7 +182,7 @@ class Pending:
         self._take(BUDGETS, budgets)
 
     def expected(self, kind: SnapshotKind, key: str, shown: Any) -> Any:
-        """The `shown` object as decisions are to see it; None if it counts as gone."""
+        """The `shown` object as decisions see it; None if it counts as gone."""
         if kind is PODS:
             return None if shown is None or is_terminal(shown) else self._pod(key, shown)
         if kind is BUDGETS and shown is not None and (spent := len(self.spending(key))):
@@ -227,7 +227,7 @@ class Pending:
 
 
 def _grant(budget: PodDisruptionBudget | None, key: str) -> str | None:
-    """When the budget granted a disruption for the pod or an earlier namesake."""
+    """When the budget granted a disruption for the pod or a former namesake."""
     granted = (budget.status.disrupted_pods if budget else None) or {}
     return granted.get(key.partition("/")[2])
 

@@ -110,7 +110,7 @@ class PodIndexes:
         self._snapshot = snapshot
         self._claim_shape = partial(claim_shape, snapshot.claims, snapshot.volumes)
         self._users: Index[str, Pod] = Index(lambda pod: device_claims_of(pod).union(*(claims_of(pod) or ())))
-        """By claim, the pods that name it, or for which it is made."""
+        """By claim, the pods that name it, or have it made for them."""
         self.waiting: Index[_Shape, Pod] = Index(self._shapes)
         self._read: set[str] = set()
         self._grouped_by: frozenset[str] = frozenset()
@@ -196,7 +196,7 @@ class PodIndexes:
         return (_Shape(spec.scheduler_name, spec.priority or 0, read),)
 
     def _grouped(self) -> Index[_Shape, Pod]:
-        """The pods by shape, grouped by the labels that are read by now."""
+        """The pods by shape, grouped by the labels read now."""
         read = self._read
         if len(read) > len(self._grouped_by):
             new, self._grouped_by = read - self._grouped_by, frozenset(read)
@@ -228,7 +228,7 @@ class PodIndexes:
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         known = nodes.valid[: nodes.rows]
         if np.count_nonzero(known) <= 1:
-            return None  # of one node nobody can say what another one would be like
+            return None  # nobody knows what another node would be like
         mask, bound = known & required_mask(nodes, pod), []
         for claim in filter(None, map(snapshot.claims.get, group.volumes)):
             if (volume := snapshot.volumes.get(claim.spec.volume_name)) is not None:

@@ -88,10 +88,10 @@ class State:
         self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
         self.pending = Pending(self.pods.items(), self.budgets.items(), self.snapshot, self.index, self._take)
         self._unread: list[str] = []
-        """Pods to be read again, for annotations that were not kept before."""
+        """Pods to read again, for annotations not kept before."""
 
     def keep(self, annotations: Collection[str]) -> None:
-        """Keep these pod annotations, too; their pods are read again."""
+        """Keep these annotations, too; their pods are read again."""
         if added := set(annotations) - self.snapshot.pods.annotations:
             self.snapshot.pods.annotations |= added
             pods = self.pods.items().items()
@@ -122,7 +122,7 @@ class State:
         return not self._unread and all(cache.whole.is_set() for cache in self.caches.values())
 
     async def wait_until_whole(self) -> None:
-        """Wait until all is here; if it is, others get no turn."""
+        """Wait until all is here; if so, others get no turn."""
         while not self.whole:
             end = time.perf_counter() + _TURN
             while self._unread and time.perf_counter() <= end:
