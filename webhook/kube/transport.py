@@ -33,7 +33,7 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_U
 So a peer that is gone without a goodbye is found within about a minute, if the platform has these options.
 """
 _KEPT = 75.0
-"""Seconds for which a connection is kept that nobody uses; the API server closes it after 90."""
+"""Seconds for which an unused connection is kept; kube-apiserver closes it after 90 (`IdleTimeout` in 1.36)."""
 
 
 class Transport:
